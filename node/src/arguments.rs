@@ -79,6 +79,15 @@ pub enum Main {
     Ptp,
 }
 
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Yes
+    On,
+    /// No
+    Off,
+}
+
 /// The families in which packets that leave the cluster get the node's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Families {
@@ -141,6 +150,12 @@ pub struct Options {
     /// The Services' networks: a podCIDR that overlaps is refused
     #[arg(long, global = true, value_name = "CIDR", value_delimiter = ',')]
     pub service_cidr: Vec<IpNetwork>,
+    /// Drop what a pod sends with a source that is not its own; needs a link for each pod, as ptp makes it
+    #[arg(long, global = true, value_enum, default_value = "off")]
+    pub source_guard: Switch,
+    /// Sources that every pod of the cluster may have besides
+    #[arg(long, global = true, value_name = "CIDR", value_delimiter = ',')]
+    pub source_guard_allow: Vec<IpNetwork>,
     /// The UDP port of VXLAN
     #[arg(long, global = true, value_name = "PORT", default_value_t = 4789, value_parser = clap::value_parser!(u16).range(1..))]
     pub vxlan_port: u16,
@@ -189,6 +204,7 @@ impl Options {
             ("--masquerade-exclude", &self.masquerade_exclude),
             ("--cluster-cidr", &self.cluster_cidr),
             ("--service-cidr", &self.service_cidr),
+            ("--source-guard-allow", &self.source_guard_allow),
         ];
         for (option, network) in
             lists.into_iter().flat_map(|(option, list)| list.iter().map(move |n| (option, n)))

@@ -18,6 +18,9 @@ use crate::plan::Pods;
 /// The key that marks a file as ours. libcni and the plugins ignore it.
 pub use ferrule_kit::cluster::CONFLIST_MARK as MARK;
 
+/// The bridge of the built-in conflist.
+const BRIDGE: &str = "ferrule0";
+
 /// Whose file has the conflist's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -64,7 +67,7 @@ impl Template {
         let first = match main {
             // The podCIDR may change: the former gateway goes with the last pod that needs it.
             Main::Bridge => {
-                json!({ "type": "bridge", "bridge": "ferrule0", "isGateway": true, "forceAddress": true,
+                json!({ "type": "bridge", "bridge": BRIDGE, "isGateway": true, "forceAddress": true,
                 "hairpinMode": true, "ipam": ipam })
             }
             Main::Ptp => json!({ "type": "ptp", "ipam": ipam }),
@@ -78,6 +81,18 @@ impl Template {
                 { "type": "bandwidth", "capabilities": { "bandwidth": true } },
             ],
         }))
+    }
+
+    /// The bridges that may carry pods: the template's, and the built-in one, whose pods may be older than this configuration.
+    pub fn bridges(&self) -> Vec<String> {
+        let first = &self.0["plugins"][0];
+        let own = (first["type"] == "bridge").then(|| first["bridge"].as_str().unwrap_or("cni0").to_owned());
+        [BRIDGE.to_owned()].into_iter().chain(own.filter(|own| own != BRIDGE)).collect()
+    }
+
+    /// Whether each pod has a link of its own.
+    pub fn has_links(&self) -> bool {
+        self.0["plugins"][0]["type"] == "ptp"
     }
 
     /// host-local's folder of this network: a file for each address in use.

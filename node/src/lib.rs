@@ -4,7 +4,8 @@
 //! - [`plan`] decides: routes, overlay peers, networks that are not masqueraded, the conflist. Pure.
 //! - [`api`] watches the nodes, and sends events and this node's annotation.
 //! - [`kernel`] has this node's links, addresses and routes, and follows their changes.
-//! - [`routes`], [`vxlan`], [`wireguard`], [`masquerade`] and [`conflist`] are the parts: each carries out its part of the plan.
+//! - [`routes`], [`vxlan`], [`wireguard`], [`masquerade`], [`guard`] and [`conflist`] are the parts: each carries out its part of the plan.
+//!   `table` keeps the tables of nf_tables.
 //! - [`proof`] asks whether pods can talk, and [`word`] says it.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`] and [`cleanup`] are for administrators.
@@ -25,6 +26,7 @@ pub mod cluster;
 pub mod conflist;
 pub mod daemon;
 mod device;
+pub mod guard;
 pub mod housekeeping;
 pub mod kernel;
 pub mod listener;
@@ -35,6 +37,7 @@ pub mod proof;
 pub mod routes;
 pub mod serve;
 pub mod status;
+mod table;
 pub mod vxlan;
 pub mod wireguard;
 pub mod word;

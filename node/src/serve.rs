@@ -10,6 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
+use crate::guard;
+
 /// How long a connection may take.
 const LIMIT: Duration = Duration::from_secs(5);
 /// The most connections at once.
@@ -99,7 +101,7 @@ fn respond(head: &[u8], figures: &Figures) -> String {
         (b"GET" | b"HEAD", b"/readyz") => {
             ("503 Service Unavailable", format!("{}\n", figures.not_ready.join("\n")))
         }
-        (b"GET" | b"HEAD", b"/metrics") => ("200 OK", metrics(figures)),
+        (b"GET" | b"HEAD", b"/metrics") => ("200 OK", metrics(figures) + &guard::metrics()),
         (b"GET" | b"HEAD", _) => ("404 Not Found", "/metrics, /healthz or /readyz\n".to_owned()),
         _ => ("405 Method Not Allowed", "GET\n".to_owned()),
     };

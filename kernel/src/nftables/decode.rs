@@ -2,7 +2,8 @@
 //! one.
 
 use super::encode::{
-    DATA_VALUE, DATA_VERDICT, FIB_RESULT_TYPE, IMMEDIATE_DATA, LOOKUP_INVERTED, VERDICT_CHAIN,
+    DATA_VALUE, DATA_VERDICT, DYNSET_EXPR, DYNSET_UPDATE, FIB_RESULT_LINK, FIB_RESULT_TYPE, IMMEDIATE_DATA,
+    LOOKUP_INVERTED, NAME, VERDICT_CHAIN,
 };
 use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict, Xt};
 use super::read::RawExpr;
@@ -25,13 +26,18 @@ impl Data<'_> {
         find_attr(find_attr(self.0, kind)?, DATA_VALUE).map(<[u8]>::to_vec)
     }
 
+    /// Whether the attribute is absent or has no bit set.
+    fn is_zero(&self, kind: u16) -> bool {
+        find_attr(self.0, kind).is_none_or(|value| value.iter().all(|byte| *byte == 0))
+    }
+
     fn text(&self, kind: u16) -> Option<String> {
         find_attr(self.0, kind).map(text)
     }
 }
 
-const META_KEYS: [MetaKey; 5] =
-    [MetaKey::NfProto, MetaKey::L4Proto, MetaKey::IifName, MetaKey::OifName, MetaKey::Mark];
+const META_KEYS: [MetaKey; 6] =
+    [MetaKey::NfProto, MetaKey::L4Proto, MetaKey::IifName, MetaKey::OifName, MetaKey::Mark, MetaKey::IifKind];
 const BASES: [PayloadBase; 3] = [PayloadBase::Link, PayloadBase::Network, PayloadBase::Transport];
 const CT_KEYS: [CtKey; 3] = [CtKey::Direction, CtKey::Status, CtKey::State];
 const OPS: [CmpOp; 2] = [CmpOp::Eq, CmpOp::Neq];
@@ -54,6 +60,9 @@ impl RawExpr {
             }),
             "fib" if is(2, FIB_RESULT_TYPE) => {
                 Some(Expr::FibType { flags: data.number(3)?, to: data.register(1)? })
+            }
+            "fib" if is(2, FIB_RESULT_LINK) => {
+                Some(Expr::FibLink { flags: data.number(3)?, to: data.register(1)? })
             }
             "payload" => Some(Expr::Payload {
                 base: BASES.into_iter().find(|base| is(2, *base as u32))?,
@@ -81,6 +90,12 @@ impl RawExpr {
                     _ => None,
                 }
             }
+            // NFTA_DYNSET_SREG_DATA and a time of its own (NFTA_DYNSET_TIMEOUT) are not modelled.
+            "dynset" if is(3, DYNSET_UPDATE) && data.number(5).is_none() && data.is_zero(6) => {
+                let counts = Data(find_attr(data.0, DYNSET_EXPR)?).text(NAME)? == "counter";
+                counts.then_some(Expr::Count { set: data.text(1)?, from: data.register(4)? })
+            }
+            "counter" => Some(Expr::Counter),
             "nat" if is(1, 1) => Some(Expr::Dnat {
                 family: if is(2, 10) { IpFamily::V6 } else { IpFamily::V4 },
                 address: data.register(3)?,
@@ -117,7 +132,7 @@ mod tests {
     use super::*;
     use crate::netlink::Message;
     use crate::netlink::message::find_attr;
-    use crate::nftables::{FIB_DADDR, xt};
+    use crate::nftables::{FIB_DADDR, FIB_SOURCE_BY_INPUT, xt};
 
     fn round(expr: &Expr) -> Option<Expr> {
         let bytes = expr.encode(Message::new(0, 0, &[])).finish(0, 0).unwrap();
@@ -146,6 +161,10 @@ mod tests {
             Expr::Lookup { set: "v".to_owned(), from: r, to: Some(Register::VERDICT) },
             Expr::Dnat { family: IpFamily::V6, address: r, port: Register::word(4) },
             Expr::Masquerade { flags: 16 },
+            Expr::Meta { key: MetaKey::IifKind, to: r },
+            Expr::FibLink { flags: FIB_SOURCE_BY_INPUT, to: r },
+            Expr::Count { set: "s".to_owned(), from: r },
+            Expr::Counter,
             xt::destination_is_local(),
             xt::set_mark_bit(12),
         ];

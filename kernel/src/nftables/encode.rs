@@ -16,8 +16,14 @@ pub(super) const VERDICT_CHAIN: u16 = 2;
 /// `NFTA_IMMEDIATE_DATA`.
 pub(super) const IMMEDIATE_DATA: u16 = 2;
 
+/// `NFT_FIB_RESULT_OIF`.
+pub(super) const FIB_RESULT_LINK: u32 = 1;
 /// `NFT_FIB_RESULT_ADDRTYPE`.
 pub(super) const FIB_RESULT_TYPE: u32 = 3;
+/// `NFT_DYNSET_OP_UPDATE`.
+pub(super) const DYNSET_UPDATE: u32 = 1;
+/// `NFTA_DYNSET_EXPR`.
+pub(super) const DYNSET_EXPR: u16 = 7;
 /// `NFT_LOOKUP_F_INV`.
 pub(super) const LOOKUP_INVERTED: u32 = 1;
 /// `NF_NAT_RANGE_PROTO_SPECIFIED`.
@@ -29,12 +35,14 @@ impl Expr {
         match self {
             Expr::Meta { .. } | Expr::SetMeta { .. } => "meta",
             Expr::Ct { .. } => "ct",
-            Expr::FibType { .. } => "fib",
+            Expr::FibType { .. } | Expr::FibLink { .. } => "fib",
             Expr::Payload { .. } => "payload",
             Expr::Bitwise { .. } => "bitwise",
             Expr::Cmp { .. } => "cmp",
             Expr::Verdict(_) | Expr::Immediate { .. } => "immediate",
             Expr::Lookup { .. } | Expr::NotIn { .. } => "lookup",
+            Expr::Count { .. } => "dynset",
+            Expr::Counter => "counter",
             Expr::Dnat { .. } => "nat",
             Expr::Masquerade { .. } => "masq",
             Expr::Xt(Xt { is_target: false, .. }) => "match",
@@ -63,6 +71,9 @@ impl Expr {
             Expr::FibType { flags, to } => {
                 data.attr_be32(1, to.0).attr_be32(2, FIB_RESULT_TYPE).attr_be32(3, *flags)
             }
+            Expr::FibLink { flags, to } => {
+                data.attr_be32(1, to.0).attr_be32(2, FIB_RESULT_LINK).attr_be32(3, *flags)
+            }
             // NFTA_BITWISE_SREG, _DREG, _LEN, _MASK, _XOR
             Expr::Bitwise { register, mask, xor } => {
                 // Cannot fail: a register has 16 bytes.
@@ -84,6 +95,14 @@ impl Expr {
             Expr::NotIn { set, from } => {
                 data.attr_text(1, set).attr_be32(2, from.0).attr_be32(5, LOOKUP_INVERTED)
             }
+            // NFTA_DYNSET_SET_NAME, _OP, _SREG_KEY
+            Expr::Count { set, from } => data
+                .attr_text(1, set)
+                .attr_be32(3, DYNSET_UPDATE)
+                .attr_be32(4, from.0)
+                .nest(DYNSET_EXPR, |message| Expr::Counter.encode(message)),
+            // NFTA_COUNTER_BYTES, _PACKETS
+            Expr::Counter => data.attr(1, &[0; 8]).attr(2, &[0; 8]),
             // NFTA_NAT_TYPE (destination), _FAMILY, _REG_ADDR_MIN, _REG_PROTO_MIN, _FLAGS
             Expr::Dnat { family, address, port } => data
                 .attr_be32(1, 1)

@@ -36,6 +36,8 @@ pub enum MetaKey {
     OifName = 7,
     /// The packet mark, 4 bytes in host byte order.
     Mark = 3,
+    /// The kind of the input interface, such as `veth`, 16 bytes.
+    IifKind = 26,
 }
 
 /// The conntrack data that a `ct` expression loads (`enum nft_ct_keys`).
@@ -58,6 +60,8 @@ pub const STATE_NEW: u32 = 8;
 pub const STATUS_DNAT: u32 = 1 << 5;
 /// `NFTA_FIB_F_DADDR`: find the type of the destination address.
 pub const FIB_DADDR: u32 = 1 << 1;
+/// `NFTA_FIB_F_SADDR`, `_IIF` and `_PRESENT`: whether the way to the source address leads to the input interface.
+pub const FIB_SOURCE_BY_INPUT: u32 = 1 | 1 << 3 | 1 << 5;
 /// `RTN_LOCAL`: a local address of this namespace.
 pub const LOCAL: u32 = 2;
 /// `NF_NAT_RANGE_PROTO_RANDOM_FULLY`: `fully-random`.
@@ -153,6 +157,13 @@ pub enum Expr {
         /// Destination register.
         to: Register,
     },
+    /// Asks the routing tables for a link; with `NFTA_FIB_F_PRESENT` loads 1 if there is one, else 0, 1 byte.
+    FibLink {
+        /// `NFTA_FIB_F_*`: which address, and restrictions.
+        flags: u32,
+        /// Destination register.
+        to: Register,
+    },
     /// Changes a register in place: `register = (register & mask) ^ xor`.
     Bitwise {
         /// Source and destination register.
@@ -185,6 +196,15 @@ pub enum Expr {
         /// The first register of the key.
         from: Register,
     },
+    /// Adds a key to a set, or renews its time, and counts the packet there. Ends the rule if the set is full.
+    Count {
+        /// The name of the set.
+        set: String,
+        /// The first register of the key.
+        from: Register,
+    },
+    /// Counts the packet and its bytes. A counter that was read equals a new one.
+    Counter,
     /// Translates the destination address and port of the connection.
     Dnat {
         /// The family of the connection and of the new address.

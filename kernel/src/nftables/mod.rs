@@ -21,6 +21,7 @@
 //! linux/netfilter/nf_tables.h; nft(8).
 
 mod batch;
+mod data_type;
 mod decode;
 mod delete_rules;
 mod encode;
@@ -34,16 +35,17 @@ mod userdata;
 pub mod xt;
 
 pub use batch::Batch;
+pub use data_type::{DataType, Values};
 pub use delete_rules::delete_rules;
 pub use expr::{
-    CmpOp, CtKey, Expr, FIB_DADDR, FULLY_RANDOM, LOCAL, MetaKey, PayloadBase, Register, STATE_KNOWN,
-    STATE_NEW, STATUS_DNAT, Verdict, Xt,
+    CmpOp, CtKey, Expr, FIB_DADDR, FIB_SOURCE_BY_INPUT, FULLY_RANDOM, LOCAL, MetaKey, PayloadBase, Register,
+    STATE_KNOWN, STATE_NEW, STATUS_DNAT, Verdict, Xt,
 };
 pub use generation::{Generation, generation};
 pub use read::{
     Base, BaseChain, Chain, RawExpr, Rule, all_chains, all_rules, base_chains, chains, probe, rules,
 };
-pub use set::{DataType, Element, Value, Values, elements, find_elements, sets};
+pub use set::{Element, Value, elements, find_elements, sets};
 pub use userdata::{COMMENT_MAX, cut_comment};
 
 use std::fmt;
@@ -147,6 +149,8 @@ pub enum ChainType {
 pub enum HookPoint {
     /// All received packets, before routing.
     Prerouting = 0,
+    /// Packets to this host.
+    Input = 1,
     /// Packets that this host forwards.
     Forward = 2,
     /// Packets from this host.

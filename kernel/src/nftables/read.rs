@@ -27,6 +27,8 @@ const GET_RULE: u16 = 7;
 pub(super) const HEADER: usize = 4;
 /// `NFTA_CHAIN_USE`.
 const CHAIN_USE: u16 = 6;
+/// `NFTA_COUNTER_PACKETS`.
+const COUNTER_PACKETS: u16 = 2;
 /// `NFTA_MATCH_NAME`.
 const MATCH_NAME: u16 = 1;
 /// `NFTA_MATCH_INFO`.
@@ -217,7 +219,7 @@ fn read_rules(bodies: &[Vec<u8>], table: Table<'_>) -> impl Iterator<Item = (Str
     of_table.map(|body| (name(body, RULE_CHAIN), Rule::parse(body)))
 }
 
-fn read_expr(element: &[u8]) -> RawExpr {
+pub(super) fn read_expr(element: &[u8]) -> RawExpr {
     RawExpr {
         name: find_attr(element, NAME).map(text).unwrap_or_default(),
         data: find_attr(element, DATA).unwrap_or_default().to_vec(),
@@ -225,6 +227,12 @@ fn read_expr(element: &[u8]) -> RawExpr {
 }
 
 impl RawExpr {
+    /// The packets that it has counted, if it is a counter.
+    pub(super) fn packets(&self) -> Option<u64> {
+        let packets = find_attr(&self.data, COUNTER_PACKETS).filter(|_| self.name == "counter")?;
+        packets.try_into().ok().map(u64::from_be_bytes)
+    }
+
     /// Whether the expression carries this extension of iptables: a `match` (`-m NAME`) or a `target` (`-j NAME`).
     fn carries(&self, kind: &str, name: &str) -> bool {
         self.name == kind && find_attr(&self.data, MATCH_NAME).is_some_and(|found| text(found) == name)
@@ -258,6 +266,11 @@ impl Rule {
     pub fn effect(&self) -> Option<Vec<Expr>> {
         let has_effect = |expr: &&RawExpr| expr.name != "counter" && !expr.carries("match", "comment");
         self.expressions.iter().filter(has_effect).map(RawExpr::decode).collect()
+    }
+
+    /// The packets that its counter has seen; `None` if it has none.
+    pub fn packets(&self) -> Option<u64> {
+        self.expressions.iter().find_map(RawExpr::packets)
     }
 
     /// Whether the rule has an expression with this name.

@@ -1,14 +1,17 @@
 //! Sets and maps: creates and fills them in batches, reads single elements or all.
 
+use std::net::IpAddr;
+
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
 use super::batch::{Batch, LIST_ELEMENT, request};
+use super::data_type::{DataType, Values};
 use super::encode::{DATA_VALUE, DATA_VERDICT};
 use super::expr::Verdict;
-use super::read::{HEADER, absent, dump, name};
+use super::read::{HEADER, absent, dump, name, read_expr};
 use super::{Error, Table, decode, userdata};
-use crate::ip::octets;
+use crate::ip::{IpFamily, octets};
 use crate::netlink::message::{F_CREATE, F_DUMP, F_EXCL, attrs, find_attr};
 use crate::netlink::{Answer, Message, Socket};
 
@@ -22,15 +25,36 @@ pub(super) const DEL_ELEMENT: u16 = 14;
 // NFTA_SET_*
 const SET_TABLE: u16 = 1;
 const SET_NAME: u16 = 2;
+const SET_FLAGS: u16 = 3;
+const SET_KEY_TYPE: u16 = 4;
+const SET_KEY_LEN: u16 = 5;
+const SET_DATA_TYPE: u16 = 6;
+const SET_DATA_LEN: u16 = 7;
+const SET_DESCRIPTION: u16 = 9;
+const SET_ID: u16 = 10;
+const SET_TIMEOUT: u16 = 11;
 const SET_USERDATA: u16 = 13;
+// NFTA_SET_DESC_*
+const DESCRIPTION_SIZE: u16 = 1;
+const DESCRIPTION_CONCATENATION: u16 = 2;
+/// `NFTA_SET_FIELD_LEN`.
+const FIELD_LEN: u16 = 1;
 /// `nft`'s `BYTEORDER_HOST_ENDIAN`.
 const HOST_ORDER: u32 = 1;
 /// `NFT_SET_INTERVAL`.
 const FLAG_INTERVAL: u32 = 4;
 /// `NFT_SET_MAP`.
 const FLAG_MAP: u32 = 8;
+/// `NFT_SET_TIMEOUT`.
+const FLAG_TIMEOUT: u32 = 0x10;
+/// `NFT_SET_EVAL`: rules change it.
+const FLAG_EVAL: u32 = 0x20;
+/// `NFT_SET_CONCAT`: each part of a concatenation has an interval of its own.
+const FLAG_CONCAT: u32 = 0x80;
 /// `NFT_SET_ELEM_INTERVAL_END`.
 const INTERVAL_END: u32 = 1;
+/// `nft`'s `TYPE_INTEGER`: bytes of any length.
+const TYPE_INTEGER: u32 = 4;
 /// `NFT_DATA_VERDICT`.
 const TYPE_VERDICT: u32 = 0xffff_ff00;
 
@@ -43,50 +67,11 @@ const ELEMENT_KEY: u16 = 1;
 const ELEMENT_DATA: u16 = 2;
 const ELEMENT_FLAGS: u16 = 3;
 const ELEMENT_USERDATA: u16 = 6;
+const ELEMENT_EXPR: u16 = 7;
+const ELEMENT_KEY_END: u16 = 10;
 
-/// Elements in one request: an attribute has at most 64 KiB, and an element takes at most some 340 bytes.
-const PER_REQUEST: usize = 150;
-
-/// The type of one part of a key or value, with its number in `nft`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataType {
-    /// An IPv4 address.
-    Ipv4Addr = 7,
-    /// An IPv6 address.
-    Ipv6Addr = 8,
-    /// A transport protocol.
-    Proto = 12,
-    /// A port.
-    Service = 13,
-    /// A packet mark, in the byte order of the host.
-    Mark = 19,
-    /// An interface name.
-    IfName = 41,
-}
-
-impl DataType {
-    /// The length in bytes in a concatenation.
-    const fn len(self) -> u32 {
-        match self {
-            DataType::Ipv6Addr | DataType::IfName => 16,
-            DataType::Ipv4Addr | DataType::Proto | DataType::Service | DataType::Mark => 4,
-        }
-    }
-
-    /// The type number of a concatenation (6 bits for each part) and its length in bytes.
-    fn concatenation(parts: &[DataType]) -> (u32, u32) {
-        parts.iter().fold((0, 0), |(number, len), part| (number << 6 | *part as u32, len + part.len()))
-    }
-}
-
-/// The type of the values of a map.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Values<'a> {
-    /// A concatenation of these types.
-    Of(&'a [DataType]),
-    /// A verdict.
-    Verdict,
-}
+/// Elements in one request: an attribute has at most 64 KiB, and an element takes at most some 340 bytes, or 76 if it is only a key.
+const PER_REQUEST: [usize; 2] = [150, 600];
 
 /// The value of a map element.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +96,10 @@ pub struct Element {
     pub metadata: Option<Vec<u8>>,
     /// In a set of intervals: the key is the first one behind an interval.
     pub is_end: bool,
+    /// In a set of pairs: the last key of the interval.
+    pub last: Option<Vec<u8>>,
+    /// How many packets its counter has seen, if it has one.
+    pub packets: Option<u64>,
 }
 
 impl Element {
@@ -138,6 +127,12 @@ impl Element {
         vec![first]
     }
 
+    /// The element of [`Batch::add_pair_set`] with this source and the addresses of the network.
+    pub fn of_pair(source: IpAddr, network: IpNetwork) -> Element {
+        let key = |address| [octets(source), octets(address)].concat();
+        Element { last: Some(key(network.broadcast())), ..Element::new(key(network.network())) }
+    }
+
     /// The elements in the body of an answer.
     pub fn parse_list(body: &[u8]) -> Vec<Element> {
         let list = body.get(HEADER..).and_then(|attributes| find_attr(attributes, LIST_ELEMENTS));
@@ -160,12 +155,21 @@ impl Element {
             comment: userdata::decode(user),
             metadata: userdata::decode_owner_metadata(user),
             is_end: find_attr(attributes, ELEMENT_FLAGS) == Some(&INTERVAL_END.to_be_bytes()),
+            last: find_attr(attributes, ELEMENT_KEY_END)
+                .and_then(|key| find_attr(key, DATA_VALUE))
+                .map(<[u8]>::to_vec),
+            packets: find_attr(attributes, ELEMENT_EXPR).and_then(|expr| read_expr(expr).packets()),
         }
     }
 
     fn encode_key(&self, message: Message) -> Message {
         let flags = self.is_end.then(|| INTERVAL_END.to_be_bytes());
-        message.nest(ELEMENT_KEY, |key| key.attr(DATA_VALUE, &self.key)).attr_if(ELEMENT_FLAGS, flags)
+        let message = message.nest(ELEMENT_KEY, |key| key.attr(DATA_VALUE, &self.key));
+        let message = match &self.last {
+            Some(last) => message.nest(ELEMENT_KEY_END, |key| key.attr(DATA_VALUE, last)),
+            None => message,
+        };
+        message.attr_if(ELEMENT_FLAGS, flags)
     }
 
     fn encode(&self, message: Message) -> Message {
@@ -197,43 +201,52 @@ impl Batch {
         values: Option<Values<'_>>,
     ) -> &mut Self {
         let flags = if values.is_some() { FLAG_MAP } else { 0 };
-        self.new_set(table, name, id, key, values, flags)
+        let message = new_set(table, name, id, key, values, flags);
+        self.push(format!("add set {table} {name}"), message)
     }
 
     /// Adds a set of intervals, see [`Element::of_network`]. An existing one stays unchanged. `id` as for [`Batch::add_set`].
     pub fn add_interval_set(&mut self, table: Table<'_>, name: &str, id: u32, key: DataType) -> &mut Self {
-        self.new_set(table, name, id, &[key], None, FLAG_INTERVAL)
+        let message = new_set(table, name, id, &[key], None, FLAG_INTERVAL);
+        self.push(format!("add set {table} {name}"), message)
     }
 
-    fn new_set(
+    /// Adds a set of pairs, see [`Element::of_pair`]: the packet's source address of this family, then the `len` bytes at `offset` of
+    /// its transport header. Needs Linux 5.6. An existing one stays unchanged. `id` as for [`Batch::add_set`].
+    pub fn add_pair_set(
         &mut self,
         table: Table<'_>,
         name: &str,
         id: u32,
-        key: &[DataType],
-        values: Option<Values<'_>>,
-        flags: u32,
+        source: IpFamily,
+        (offset, len): (u32, u32),
     ) -> &mut Self {
-        let (key_type, key_len) = DataType::concatenation(key);
-        // NFTA_SET_FLAGS, _KEY_TYPE, _KEY_LEN, _DATA_TYPE, _DATA_LEN, _ID
-        let mut message = set_request(NEW_SET, F_CREATE, table, name)
-            .attr_be32(3, flags)
-            .attr_be32(4, key_type)
-            .attr_be32(5, key_len);
-        if let Some(values) = values {
-            let (data_type, data_len) = match values {
-                Values::Of(parts) => DataType::concatenation(parts),
-                Values::Verdict => (TYPE_VERDICT, 0),
-            };
-            message = message.attr_be32(6, data_type).attr_be32(7, data_len);
-        }
-        // Without the byte order nft prints interface names as empty text, and marks with their bytes swapped.
-        let order = if key == [DataType::IfName] { HOST_ORDER } else { 0 };
-        let mut user = userdata::encode_key_order(order);
-        if values == Some(Values::Of(&[DataType::Mark])) {
-            user.extend(userdata::encode_data_order(HOST_ORDER));
-        }
-        let message = message.attr_be32(10, id).attr(SET_USERDATA, &user);
+        let address = if source == IpFamily::V4 { DataType::Ipv4Addr } else { DataType::Ipv6Addr };
+        let field = |list: Message, len| list.nest(LIST_ELEMENT, |part| part.attr_be32(FIELD_LEN, len));
+        let fields = |list| field(field(list, address.len()), len);
+        let message = set_request(NEW_SET, F_CREATE, table, name)
+            .attr_be32(SET_FLAGS, FLAG_INTERVAL | FLAG_CONCAT)
+            .attr_be32(SET_KEY_TYPE, (address as u32) << 6 | TYPE_INTEGER)
+            .attr_be32(SET_KEY_LEN, address.len() + len)
+            .attr_be32(SET_ID, id)
+            .attr(SET_USERDATA, &userdata::encode_pair(source, (offset, len)))
+            .nest(SET_DESCRIPTION, |desc| desc.nest(DESCRIPTION_CONCATENATION, fields));
+        self.push(format!("add set {table} {name}"), message)
+    }
+
+    /// Adds a set whose elements rules add ([`Expr::Count`](super::Expr::Count)): at most `size`, each for `milliseconds` after its
+    /// last packet. An existing one stays unchanged. `id` as for [`Batch::add_set`].
+    pub fn add_counting_set(
+        &mut self,
+        table: Table<'_>,
+        name: &str,
+        id: u32,
+        key: DataType,
+        (size, milliseconds): (u32, u64),
+    ) -> &mut Self {
+        let message = new_set(table, name, id, &[key], None, FLAG_TIMEOUT | FLAG_EVAL)
+            .nest(SET_DESCRIPTION, |desc| desc.attr_be32(DESCRIPTION_SIZE, size))
+            .attr(SET_TIMEOUT, &milliseconds.to_be_bytes());
         self.push(format!("add set {table} {name}"), message)
     }
 
@@ -244,7 +257,7 @@ impl Batch {
 
     /// Adds elements. The kernel rejects the batch if one of the keys exists, see [`Error::is_taken`].
     pub fn add_elements(&mut self, table: Table<'_>, set: &str, elements: &[Element]) -> &mut Self {
-        for part in elements.chunks(PER_REQUEST) {
+        for part in elements.chunks(per_request(elements)) {
             let message = list_request(NEW_ELEMENT, F_CREATE | F_EXCL, table, set, part, Element::encode);
             self.push(format!("add elements to {table} {set}"), message);
         }
@@ -259,12 +272,48 @@ impl Batch {
 
     /// As [`Batch::delete_elements`], also for the ends of intervals.
     pub fn delete(&mut self, table: Table<'_>, set: &str, elements: &[Element]) -> &mut Self {
-        for part in elements.chunks(PER_REQUEST) {
+        for part in elements.chunks(per_request(elements)) {
             let message = list_request(DEL_ELEMENT, 0, table, set, part, Element::encode_key);
             self.push(format!("delete elements of {table} {set}"), message);
         }
         self
     }
+}
+
+fn new_set(
+    table: Table<'_>,
+    name: &str,
+    id: u32,
+    key: &[DataType],
+    values: Option<Values<'_>>,
+    flags: u32,
+) -> Message {
+    let (key_type, key_len) = DataType::concatenation(key);
+    let mut message = set_request(NEW_SET, F_CREATE, table, name)
+        .attr_be32(SET_FLAGS, flags)
+        .attr_be32(SET_KEY_TYPE, key_type)
+        .attr_be32(SET_KEY_LEN, key_len);
+    if let Some(values) = values {
+        let (data_type, data_len) = match values {
+            Values::Of(parts) => DataType::concatenation(parts),
+            Values::Verdict => (TYPE_VERDICT, 0),
+        };
+        message = message.attr_be32(SET_DATA_TYPE, data_type).attr_be32(SET_DATA_LEN, data_len);
+    }
+    // Without the byte order nft prints interface names as empty text, and marks with their bytes swapped.
+    let order = if key == [DataType::IfName] { HOST_ORDER } else { 0 };
+    let mut user = userdata::encode_key_order(order);
+    if values == Some(Values::Of(&[DataType::Mark])) {
+        user.extend(userdata::encode_data_order(HOST_ORDER));
+    }
+    message.attr_be32(SET_ID, id).attr(SET_USERDATA, &user)
+}
+
+fn per_request(elements: &[Element]) -> usize {
+    let is_bare = |element: &Element| {
+        element.value.is_none() && element.comment.is_none() && element.metadata.is_none()
+    };
+    PER_REQUEST[usize::from(elements.iter().all(is_bare))]
 }
 
 fn set_request(message: u16, flags: u16, table: Table<'_>, name: &str) -> Message {

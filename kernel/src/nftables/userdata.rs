@@ -1,6 +1,7 @@
 //! Userdata of nf_tables objects: comments and owner metadata. The kernel stores opaque bytes. `nft` stores a
 //! list of entries with type (1 byte), length (1 byte) and value there, and so do we.
 
+use crate::ip::IpFamily;
 use crate::netlink::message::text;
 
 /// The maximum length of a comment in bytes: `nft`'s limit for all objects.
@@ -8,6 +9,10 @@ pub const COMMENT_MAX: usize = 128;
 
 /// `NFTNL_UDATA_RULE_COMMENT`; tables and chains use the same number.
 const COMMENT: u8 = 0;
+
+// nft's numbers of expressions: EXPR_PAYLOAD, EXPR_CONCAT
+const PAYLOAD: u32 = 7;
+const CONCATENATION: u32 = 13;
 
 /// Truncates a comment to [`COMMENT_MAX`] bytes at a character boundary: `nft -j` fails on invalid UTF-8.
 pub fn cut_comment(comment: &str) -> &str {
@@ -35,6 +40,24 @@ pub(super) fn encode_key_order(order: u32) -> Vec<u8> {
 /// Encodes the byte order of a map's values (`NFTNL_UDATA_SET_DATABYTEORDER`).
 pub(super) fn encode_data_order(order: u32) -> Vec<u8> {
     entry(1, &order.to_ne_bytes())
+}
+
+/// Encodes what the keys of a set of pairs are (`NFTNL_UDATA_SET_KEY_TYPEOF`), without which nft could not print the set: `typeof ip
+/// saddr . @th,OFFSET,LENGTH`, in bits there.
+pub(super) fn encode_pair(source: IpFamily, (offset, len): (u32, u32)) -> Vec<u8> {
+    let numbers = |values: &[u32]| entries(values.iter().map(|value| value.to_ne_bytes().to_vec()));
+    let expression = |kind: u32, data: &[u8]| [numbers(&[kind]), entry(1, data)].concat();
+    // The header and its field (PROTO_DESC_IP and IPHDR_SADDR, and those of IPv6).
+    let field = if source == IpFamily::V4 { [12, 11] } else { [13, 8] };
+    // No known header and field, the base (PROTO_BASE_TRANSPORT_HDR), offset and length.
+    let payload = [0, 0, 3, offset * 8, len * 8];
+    let parts = [&field[..], &payload].map(|values| expression(PAYLOAD, &numbers(values)));
+    [encode_key_order(0), entry(3, &expression(CONCATENATION, &entries(parts)))].concat()
+}
+
+/// Numbered entries.
+fn entries(values: impl IntoIterator<Item = Vec<u8>>) -> Vec<u8> {
+    (0..).zip(values).flat_map(|(kind, value)| entry(kind, &value)).collect()
 }
 
 /// Encodes owner metadata.

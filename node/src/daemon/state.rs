@@ -21,7 +21,7 @@ use crate::kernel::Watch;
 use crate::plan::{Facts, Plan, Pods, make};
 use crate::serve::Figures;
 use crate::status::{self, Problem, Status};
-use crate::{masquerade, routes, vxlan, wireguard};
+use crate::{guard, masquerade, routes, vxlan, wireguard};
 
 /// The daemon without its timers.
 pub(super) struct State {
@@ -33,6 +33,10 @@ pub(super) struct State {
     wireguard: Option<wireguard::Part>,
     /// `None` on a kernel without nf_tables: opened again at each sync.
     masquerade: Option<masquerade::Part>,
+    /// As `masquerade`.
+    guard: Option<guard::Part>,
+    /// Why the guard is not in place. Pods work without it.
+    unguarded: Option<String>,
     /// Readable when the conflist is no longer what the last sync has left. `None` if it has left none.
     conflist: Option<AsyncFd<OwnedFd>>,
     /// `None` until the first list.
@@ -71,6 +75,8 @@ impl State {
             vxlan: vxlan::Part::open()?,
             wireguard,
             masquerade: None,
+            guard: None,
+            unguarded: None,
             conflist: None,
             peers: None,
             plan: Plan::default(),
@@ -128,6 +134,12 @@ impl State {
                 None => std::future::pending().await,
             }
         };
+        let guard = async {
+            match &mut self.guard {
+                Some(part) => part.disturbed().await,
+                None => std::future::pending().await,
+            }
+        };
         let conflist = async {
             match &self.conflist {
                 Some(file) => file.readable().await.map(drop),
@@ -141,6 +153,7 @@ impl State {
                 outcome
             }
             () = masquerade => Ok(()),
+            () = guard => Ok(()),
             () = self.vxlan.disturbed() => Ok(()),
         }
     }
@@ -168,6 +181,7 @@ impl State {
             return Ok(true);
         };
         let problems = self.overlays_and_masquerade(&plan)?;
+        self.guard(&plan);
         let requests = self.routes(&plan, &problems)?;
         self.announce();
         self.log.changes(&self.plan, &plan);
@@ -175,7 +189,7 @@ impl State {
         self.conflist();
         self.refusals();
         self.publish(false, Some((begin, requests)));
-        Ok(self.problems.is_empty())
+        Ok(self.problems.is_empty() && self.unguarded.is_none())
     }
 
     /// Returns the parts that failed, and why.
@@ -204,6 +218,30 @@ impl State {
             note("masquerade", part.sync(desired.masquerade.as_ref()));
         }
         Ok(problems)
+    }
+
+    /// Pods work on a kernel that refuses the table.
+    fn guard(&mut self, plan: &Plan) {
+        let wanted = plan.desired.guard.as_ref();
+        let sync = |part: &mut Option<guard::Part>| -> Result<()> {
+            match part {
+                Some(part) => part.sync(wanted),
+                None if wanted.is_none() => Ok(()),
+                None => part.insert(guard::Part::open(self.template.bridges())?).sync(wanted),
+            }
+        };
+        let error = sync(&mut self.guard).err().map(|error| format!("{error:#}"));
+        match (&error, &self.unguarded) {
+            (Some(error), former) if former.as_ref() != Some(error) => {
+                log!("guard: {error}; what pods send is not checked");
+            }
+            (None, Some(_)) => log!("guard: works again"),
+            _ => {}
+        }
+        if plan.desired.guard.as_ref().is_some_and(|guard| guard.sources) && !self.template.has_links() {
+            self.log.once("guard: pods behind a bridge share its link, so their sources are not checked; ptp gives each one a link".to_owned());
+        }
+        self.unguarded = error;
     }
 
     /// Returns the number of requests.

@@ -8,6 +8,7 @@ use ferrule_kernel::netlink::Mac;
 use ipnetwork::IpNetwork;
 use sha2::{Digest as _, Sha256};
 
+use super::guard::{Scene, guard};
 use super::{Desired, Masquerade, Pods, Vxlan, VxlanPeer, Way, WireGuard, WireGuardPeer};
 use crate::arguments::{Mode, Options};
 use crate::cluster::{Claims, Peer, Peers, Refusal, inside, settle, single};
@@ -285,6 +286,9 @@ impl<'a> Maker<'a> {
                 desired.vxlan = Some(Vxlan { id, port, local, mac, mtu, addresses, peers: self.vxlan });
             }
         }
+        let Facts { options, name, peers, local, .. } = *self.facts;
+        let (claims, device) = (self.claims, desired.vxlan.as_ref());
+        desired.guard = guard(&Scene { options, name, peers, local, claims, own: &own, device });
         let masqueraded = own.iter().filter(|own| options.masquerade.has(IpFamily::of(own.ip())));
         let masqueraded: Vec<IpNetwork> = masqueraded.copied().collect();
         if !masqueraded.is_empty() {

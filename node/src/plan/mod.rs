@@ -1,8 +1,9 @@
 //! The plan: the wanted state of this node's kernel and files.
 
+mod guard;
 mod make;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use ferrule_kernel::netlink::Mac;
@@ -21,6 +22,8 @@ pub struct Desired {
     pub wireguard: Option<WireGuard>,
     /// The masquerade table; `None` if this node needs none.
     pub masquerade: Option<Masquerade>,
+    /// The table that guards this node's pods and its VXLAN; `None` if nothing is to be guarded.
+    pub guard: Option<Guard>,
     /// The conflist's values; `None` while this node has no podCIDR, or was refused its own.
     pub pods: Option<Pods>,
 }
@@ -101,6 +104,32 @@ pub struct Masquerade {
     pub cluster: Vec<IpNetwork>,
     /// Excluded networks, sorted; they may overlap.
     pub exclude: Vec<IpNetwork>,
+}
+
+/// Which packets this node takes from its pods, and from VXLAN.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Guard {
+    /// Whether pods may send with their own addresses only.
+    pub sources: bool,
+    /// Sources that each pod may have besides.
+    pub allow: Vec<IpNetwork>,
+    /// The names of links that belong to no pod.
+    pub uplinks: BTreeSet<String>,
+    /// `None` in modes without VXLAN.
+    pub vxlan: Option<GuardedVxlan>,
+}
+
+/// Whom VXLAN takes packets from, and which.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuardedVxlan {
+    /// The UDP port.
+    pub port: u16,
+    /// The InternalIPs of all Nodes, also of this one.
+    pub nodes: BTreeSet<IpAddr>,
+    /// The VNI of this node's device and its outer address, if it has one.
+    pub device: Option<(u32, IpAddr)>,
+    /// The inner sources of each other node by its outer address: its podCIDRs, its InternalIPs and [`Guard::allow`].
+    pub owned: BTreeSet<(IpAddr, IpNetwork)>,
 }
 
 /// The conflist's values.

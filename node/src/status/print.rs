@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::{Status, Way, read, runs};
 use crate::arguments::Options;
+use crate::guard::{self, Offender};
 use crate::probe::probe;
 
 /// How long a node may take to answer.
@@ -36,10 +37,30 @@ pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result
         false => BTreeMap::new(),
     };
     let (is_running, former) = (runs(&options.state), former(&status));
+    // Whoever may not ask the kernel sees the rest.
+    let offenders = guard::offenders().unwrap_or_default();
     Ok(match as_json {
-        true => Text::json(format_args!("{:#}\n", to_json(&status, is_running, &former, &answers))),
-        false => Text::lines(to_text(&status, is_running, &former, &answers)),
+        true => {
+            let mut value = to_json(&status, is_running, &former, &answers);
+            value["forgedSources"] = json!(offenders);
+            Text::json(format_args!("{value:#}\n"))
+        }
+        false => Text::lines(to_text(&status, is_running, &former, &answers) + &forgeries(&offenders)),
     })
+}
+
+fn forgeries(offenders: &[Offender]) -> String {
+    let line = |Offender { link, addresses, packets }: &Offender| {
+        let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+        let pod = addresses.join(" ");
+        format!(
+            "{}\n",
+            Line::new(format_args!(
+                "dropped: {packets} packets of the pod {pod} on {link}, with sources of others"
+            ))
+        )
+    };
+    offenders.iter().map(line).collect()
 }
 
 /// The addresses in use outside of this node's podCIDRs: of pods from before a change.

@@ -6,7 +6,7 @@ use crate::lab::{Cluster, wait};
 use crate::member::Member;
 
 /// Commands on node a.
-const DAMAGES: [&str; 21] = [
+const DAMAGES: [&str; 23] = [
     "ip route del 10.244.2.0/24",
     "ip -6 route del fd00:244:2::/64",
     "ip route flush proto 79; ip -6 route flush proto 79",
@@ -25,6 +25,8 @@ const DAMAGES: [&str; 21] = [
     "nft flush ruleset",
     "nft flush table inet ferrule_node",
     "nft add rule inet ferrule_node postrouting drop",
+    "nft delete table inet ferrule_guard",
+    "nft flush set inet ferrule_guard owned4",
     "rm /run/cni/net.d/10-ferrule.conflist",
     "mv /run/cni/net.d/10-ferrule.conflist /run/old",
     "sed 's/1450/1500/' /run/cni/net.d/10-ferrule.conflist >/run/new; cat /run/new >/run/cni/net.d/10-ferrule.conflist",
@@ -37,7 +39,7 @@ fn state(member: &Member) -> String {
         ip -d -o link show ferrule.vxlan 2>&1 | sed 's/^[0-9]*: //' || true
         bridge fdb show dev ferrule.vxlan 2>&1 | sort || true
         for family in -4 -6; do ip $family neigh show dev ferrule.vxlan nud permanent 2>&1 | sort; done || true
-        nft -s list table inet ferrule_node 2>&1 || true
+        for table in node guard; do nft -s list table inet ferrule_$table 2>&1; done || true
         cat /run/cni/net.d/10-ferrule.conflist 2>&1 || true",
     )
 }
