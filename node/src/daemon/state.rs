@@ -167,12 +167,13 @@ impl State {
             self.log.once(format!("the API server has no node {name}: changes nothing"));
             return Ok(true);
         };
-        let problems = self.overlays_and_masquerade(&plan)?;
-        let requests = self.routes(&plan, &problems)?;
+        let mut problems = self.overlays_and_masquerade(&plan)?;
+        let requests = self.routes(&plan, &mut problems)?;
         self.announce();
         self.log.changes(&self.plan, &plan);
         self.plan = plan;
-        self.conflist();
+        self.conflist(&mut problems);
+        self.note(problems);
         self.refusals();
         self.publish(false, Some((begin, requests)));
         Ok(self.problems.is_empty())
@@ -207,12 +208,11 @@ impl State {
     }
 
     /// Returns the number of requests.
-    fn routes(&mut self, plan: &Plan, problems: &BTreeMap<&'static str, String>) -> Result<usize> {
+    fn routes(&mut self, plan: &Plan, problems: &mut BTreeMap<&'static str, String>) -> Result<usize> {
         let pods = self.pods().to_vec();
         // For the indexes of new devices.
         self.watch.refresh(&pods).context("read links")?;
         let outcome = routes::sync(&plan.desired.routes, &pods, &mut self.watch).context("read routes")?;
-        let mut problems = problems.clone();
         if let Some((dst, error)) = outcome.failures.first_key_value() {
             let count = outcome.failures.len();
             problems.insert("routes", format!("{count} failed, such as {dst}: {error}"));
@@ -221,6 +221,11 @@ impl State {
             let count = outcome.without_device;
             problems.insert("routes", format!("{count} need a device that does not exist"));
         }
+        Ok(outcome.requests)
+    }
+
+    /// Takes the problems of this sync, and logs what has changed.
+    fn note(&mut self, problems: BTreeMap<&'static str, String>) {
         for (part, error) in &problems {
             if self.problems.get(part) != Some(error) {
                 log!("{part}: {error}");
@@ -230,11 +235,10 @@ impl State {
             log!("{part}: works again");
         }
         self.problems = problems;
-        Ok(outcome.requests)
     }
 
     /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once.
-    fn conflist(&mut self) {
+    fn conflist(&mut self, problems: &mut BTreeMap<&'static str, String>) {
         let conflist = &mut self.status.conflist;
         let Some(pods) = &self.plan.desired.pods else {
             conflist.written = false;
@@ -242,7 +246,7 @@ impl State {
         };
         (conflist.networks, conflist.mtu) =
             (pods.networks.iter().map(ToString::to_string).collect(), pods.mtu);
-        if !self.problems.is_empty() && !conflist.written {
+        if !problems.is_empty() && !conflist.written {
             return;
         }
         forward(pods, &mut self.log);
@@ -264,9 +268,8 @@ impl State {
             }
             Err(error) => {
                 conflist.written = false;
-                self.log.once(format!("{error:#}"));
                 let why = format!("{error:#}");
-                self.problems.insert("conflist", why.clone());
+                problems.insert("conflist", why.clone());
                 self.tell(Refusal { node: self.node.clone(), what: "the conflist".into(), why });
             }
         }

@@ -78,6 +78,62 @@ fn a_foreign_file_stays() {
     wait("ready", || a.http("/readyz"), |answer| answer.0 == 200);
 }
 
+/// The file is made, then replaced. Each step of both fails once before it works. Readers see nothing, the old or the new file, and
+/// the daemon never takes its own file for a foreign one. Needs strace.
+#[test]
+fn each_step_of_writing_it_fails() {
+    let mut cluster = Cluster::new();
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let subnet = |conflist: &serde_json::Value| {
+        conflist["plugins"][0]["ipam"]["ranges"][0][0]["subnet"].as_str().unwrap().to_owned()
+    };
+    let mut known = Vec::new();
+    let steps = ["openat", "write", "fsync", "rename,renameat2"];
+    let of_file = |error| (format!("{CONFLIST}.new"), error, &steps[..]);
+    let last = (CONFLIST.rsplit_once('/').unwrap().0.to_owned(), "EIO", &steps[2..3]);
+    for (round, (path, error, steps)) in
+        [of_file("ENOSPC"), of_file("EIO"), of_file("EROFS"), last].into_iter().enumerate()
+    {
+        if round % 2 == 0 {
+            known.clear();
+            cluster.a.sh(&format!("rm -f {CONFLIST}"));
+        }
+        for part in 0..2 {
+            let new = format!("10.244.{}.0/24", 100 + 10 * round + part);
+            cluster.patch("a", &json!({"spec": {"podCIDR": new, "podCIDRs": [new]}}));
+            known.push(new.clone());
+            let inject = steps.iter().map(|calls| format!(" -e inject={calls}:error={error}:when=1"));
+            let inject: String = inject.collect();
+            let strace = format!(
+                "strace -D -f -qq -o {} -P {path} -e trace={}{inject}",
+                trace.display(),
+                steps.join(",")
+            );
+            let before = cluster.a.log().len();
+            cluster.a.start_under(&strace, "");
+            let (a, store, mut pokes) = (&cluster.a, &cluster.store, 0);
+            a.until("the new conflist, and ready", || {
+                // A change of the cluster causes the next attempt.
+                pokes += 1;
+                let address = format!("192.0.2.{}", 100 + pokes % 100);
+                store.put(&node_path("poke"), node_object(&[&address], &["10.244.99.0/24"]));
+                let found = a.conflist().map(|conflist| subnet(&conflist));
+                assert!(found.iter().all(|subnet| known.contains(subnet)), "{found:?}");
+                found == Some(new.clone()) && a.log()[before..].contains("conflist: works again")
+            });
+            let log = cluster.a.log()[before..].to_owned();
+            assert!(log.contains("conflist: write") && !log.contains("not ours"), "{log}");
+            assert_eq!(log.matches("works again").count(), 1, "while it failed: {log}");
+            let trace = std::fs::read_to_string(&trace).unwrap();
+            assert_eq!(trace.matches("(INJECTED)").count(), steps.len(), "{trace}");
+            let names = cluster.a.node.list_dir("/run/cni/net.d").unwrap();
+            assert_eq!(names, ["10-ferrule.conflist"]);
+            cluster.a.end("KILL");
+        }
+    }
+}
+
 #[test]
 fn status_and_cleanup() {
     let mut cluster = Cluster::started("");
