@@ -19,9 +19,13 @@ use crate::cluster::{Peers, Refusal};
 use crate::conflist::{self, Template};
 use crate::kernel::Watch;
 use crate::plan::{Facts, Plan, Pods, make};
+use crate::plan_file::{self, Identity, Remembered};
 use crate::serve::Figures;
-use crate::status::{self, Problem, Status};
+use crate::status::{self, Problem, Source, Status};
 use crate::{masquerade, routes, vxlan, wireguard};
+
+/// The parts that failed, and why.
+type Problems = BTreeMap<&'static str, String>;
 
 /// The daemon without its timers.
 pub(super) struct State {
@@ -35,11 +39,15 @@ pub(super) struct State {
     masquerade: Option<masquerade::Part>,
     /// Readable when the conflist is no longer what the last sync has left. `None` if it has left none.
     conflist: Option<AsyncFd<OwnedFd>>,
-    /// `None` until the first list.
+    /// `None` until the first list, or the plan on disk.
     peers: Option<Peers>,
+    /// Whose plan on disk counts.
+    identity: Option<Identity>,
+    /// Whether the plan on disk was read; and the UID that this node's object has in it.
+    remembered: Option<String>,
     plan: Plan,
     /// The parts that failed in the last sync, and why.
-    problems: BTreeMap<&'static str, String>,
+    problems: Problems,
     status: Status,
     log: Log,
     reports: mpsc::Sender<Report>,
@@ -54,6 +62,7 @@ impl State {
     pub(super) fn open(
         options: Options,
         node: String,
+        identity: Option<Identity>,
         reports: mpsc::Sender<Report>,
         figures: watch::Sender<Figures>,
     ) -> Result<State> {
@@ -73,6 +82,8 @@ impl State {
             masquerade: None,
             conflist: None,
             peers: None,
+            identity,
+            remembered: None,
             plan: Plan::default(),
             problems: BTreeMap::new(),
             status: report::begin(&options, &node, &template, former),
@@ -99,8 +110,15 @@ impl State {
     pub(super) fn apply(&mut self, update: Update) -> bool {
         match (update, &mut self.peers) {
             (Update::List(list), peers) => {
-                let is_new = peers.as_ref() != Some(&list);
+                let is_first = self.status.api.source != Source::Server;
+                let is_new = is_first || peers.as_ref() != Some(&list);
+                if let (Some(uid), Some(me)) = (self.remembered.take(), list.get(&self.node))
+                    && uid != me.uid
+                {
+                    log!("plan file: it is of a Node {} with another UID, and no longer counts", self.node);
+                }
                 *peers = Some(list);
+                self.status.api.source = Source::Server;
                 is_new
             }
             (Update::Changed(name, peer), Some(peers)) => {
@@ -113,10 +131,44 @@ impl State {
             (Update::Changed(..) | Update::Gone(_), None) => false,
             (Update::State(state), _) => {
                 report::api(&mut self.status, state.as_ref().err());
+                let is_new = state.is_err() && self.remember();
                 self.publish(state.is_err(), None);
+                is_new
+            }
+        }
+    }
+
+    /// Whether nothing is known of the nodes, and the plan on disk was not read.
+    pub(super) fn waits(&self) -> bool {
+        self.identity.is_some() && self.status.api.source == Source::Nothing
+    }
+
+    /// Takes the nodes of the plan on disk if nothing else is known. Returns whether it has any.
+    pub(super) fn remember(&mut self) -> bool {
+        if self.status.api.source != Source::Nothing {
+            return false;
+        }
+        // It is read once.
+        let Some(identity) = self.identity.take() else { return false };
+        let path = self.options.plan_file.display();
+        match plan_file::read(&self.options.plan_file, &identity) {
+            Ok(Some(Remembered { time, uid, peers, .. })) => {
+                log!("the API server is away: goes by the plan file {path} of {time}, {} nodes", peers.len());
+                (self.peers, self.remembered) = (Some(peers), Some(uid));
+                self.status.api.source = Source::File(time);
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                log!("plan file {path}: passed over: {error:#}");
                 false
             }
         }
+    }
+
+    /// The nodes as the API server has listed them.
+    pub(super) fn answer(&self) -> Option<&Peers> {
+        self.peers.as_ref().filter(|_| self.status.api.source == Source::Server)
     }
 
     /// Ends when the kernel or the conflist may differ from the plan. Safe to cancel.
@@ -167,22 +219,29 @@ impl State {
             self.log.once(format!("the API server has no node {name}: changes nothing"));
             return Ok(true);
         };
-        let mut problems = self.overlays_and_masquerade(&plan)?;
+        let mut problems = BTreeMap::new();
+        // A conflist that is there follows the podCIDRs before anything else: pods must get no address that is another node's.
+        let is_early = self.status.conflist.written;
+        if is_early {
+            self.conflist(&plan, &mut problems);
+        }
+        self.overlays_and_masquerade(&plan, &mut problems);
         let requests = self.routes(&plan, &mut problems)?;
         self.announce();
+        if !is_early {
+            self.conflist(&plan, &mut problems);
+        }
         self.log.changes(&self.plan, &plan);
         self.plan = plan;
-        self.conflist(&mut problems);
         self.note(problems);
         self.refusals();
         self.publish(false, Some((begin, requests)));
         Ok(self.problems.is_empty())
     }
 
-    /// Returns the parts that failed, and why.
-    fn overlays_and_masquerade(&mut self, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
+    /// Notes the parts that failed, and why.
+    fn overlays_and_masquerade(&mut self, plan: &Plan, problems: &mut Problems) {
         let desired = &plan.desired;
-        let mut problems = BTreeMap::new();
         let mut note = |part, outcome: Result<()>| {
             if let Err(error) = outcome {
                 problems.insert(part, format!("{error:#}"));
@@ -204,11 +263,10 @@ impl State {
         if let Some(part) = &mut self.masquerade {
             note("masquerade", part.sync(desired.masquerade.as_ref()));
         }
-        Ok(problems)
     }
 
     /// Returns the number of requests.
-    fn routes(&mut self, plan: &Plan, problems: &mut BTreeMap<&'static str, String>) -> Result<usize> {
+    fn routes(&mut self, plan: &Plan, problems: &mut Problems) -> Result<usize> {
         let pods = self.pods().to_vec();
         // For the indexes of new devices.
         self.watch.refresh(&pods).context("read links")?;
@@ -225,7 +283,7 @@ impl State {
     }
 
     /// Takes the problems of this sync, and logs what has changed.
-    fn note(&mut self, problems: BTreeMap<&'static str, String>) {
+    fn note(&mut self, problems: Problems) {
         for (part, error) in &problems {
             if self.problems.get(part) != Some(error) {
                 log!("{part}: {error}");
@@ -237,11 +295,20 @@ impl State {
         self.problems = problems;
     }
 
-    /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once.
-    fn conflist(&mut self, problems: &mut BTreeMap<&'static str, String>) {
+    /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once. It is
+    /// removed if the API server has taken all of them away.
+    fn conflist(&mut self, plan: &Plan, problems: &mut Problems) {
         let conflist = &mut self.status.conflist;
-        let Some(pods) = &self.plan.desired.pods else {
-            conflist.written = false;
+        let Some(pods) = &plan.desired.pods else {
+            (conflist.written, conflist.networks) = (false, Vec::new());
+            self.conflist = None;
+            if self.status.api.source == Source::Server {
+                match conflist::remove(&conflist.path) {
+                    Ok(true) => log!("removed {}: this node has no podCIDR", conflist.path.display()),
+                    Ok(false) => {}
+                    Err(error) => drop(problems.insert("conflist", format!("{error:#}"))),
+                }
+            }
             return;
         };
         (conflist.networks, conflist.mtu) =
@@ -268,6 +335,9 @@ impl State {
             }
             Err(error) => {
                 conflist.written = false;
+                if conflist::remove_other(&conflist.path, pods).unwrap_or(false) {
+                    log!("removed {}: it has former podCIDRs", conflist.path.display());
+                }
                 let why = format!("{error:#}");
                 problems.insert("conflist", why.clone());
                 self.tell(Refusal { node: self.node.clone(), what: "the conflist".into(), why });

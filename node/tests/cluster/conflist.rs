@@ -85,42 +85,27 @@ fn each_step_of_writing_it_fails() {
     let mut cluster = Cluster::new();
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace");
-    let subnet = |conflist: &serde_json::Value| {
-        conflist["plugins"][0]["ipam"]["ranges"][0][0]["subnet"].as_str().unwrap().to_owned()
-    };
-    let mut known = Vec::new();
     let steps = ["openat", "write", "fsync", "rename,renameat2"];
     let of_file = |error| (format!("{CONFLIST}.new"), error, &steps[..]);
     let last = (CONFLIST.rsplit_once('/').unwrap().0.to_owned(), "EIO", &steps[2..3]);
-    for (round, (path, error, steps)) in
-        [of_file("ENOSPC"), of_file("EIO"), of_file("EROFS"), last].into_iter().enumerate()
-    {
-        if round % 2 == 0 {
-            known.clear();
-            cluster.a.sh(&format!("rm -f {CONFLIST}"));
-        }
-        for part in 0..2 {
-            let new = format!("10.244.{}.0/24", 100 + 10 * round + part);
-            cluster.patch("a", &json!({"spec": {"podCIDR": new, "podCIDRs": [new]}}));
-            known.push(new.clone());
+    let strace = |path: &str, inject: &str| {
+        format!("strace -D -f -qq -o {} -P {path} -e trace={}{inject}", trace.display(), steps.join(","))
+    };
+    for (path, error, steps) in [of_file("ENOSPC"), of_file("EIO"), of_file("EROFS"), last] {
+        cluster.a.sh(&format!("rm -f {CONFLIST}"));
+        for mtu in [1400, 1300] {
             let inject = steps.iter().map(|calls| format!(" -e inject={calls}:error={error}:when=1"));
-            let inject: String = inject.collect();
-            let strace = format!(
-                "strace -D -f -qq -o {} -P {path} -e trace={}{inject}",
-                trace.display(),
-                steps.join(",")
-            );
             let before = cluster.a.log().len();
-            cluster.a.start_under(&strace, "");
+            cluster.a.start_under(&strace(&path, &inject.collect::<String>()), &format!("--mtu {mtu}"));
             let (a, store, mut pokes) = (&cluster.a, &cluster.store, 0);
-            a.until("the new conflist, and ready", || {
+            a.until("the new conflist, and a word of it", || {
                 // A change of the cluster causes the next attempt.
                 pokes += 1;
                 let address = format!("192.0.2.{}", 100 + pokes % 100);
                 store.put(&node_path("poke"), node_object(&[&address], &["10.244.99.0/24"]));
-                let found = a.conflist().map(|conflist| subnet(&conflist));
-                assert!(found.iter().all(|subnet| known.contains(subnet)), "{found:?}");
-                found == Some(new.clone()) && a.log()[before..].contains("conflist: works again")
+                let found = a.conflist().map(|conflist| conflist["plugins"][0]["mtu"].as_u64().unwrap());
+                assert!(found.iter().all(|found| [mtu, mtu + 100].contains(found)), "{found:?}");
+                found == Some(mtu) && a.log()[before..].contains("conflist: works again")
             });
             let log = cluster.a.log()[before..].to_owned();
             assert!(log.contains("conflist: write") && !log.contains("not ours"), "{log}");
@@ -132,6 +117,11 @@ fn each_step_of_writing_it_fails() {
             cluster.a.end("KILL");
         }
     }
+    // A conflist with a former podCIDR goes if it cannot be replaced.
+    cluster.patch("a", &json!({"spec": {"podCIDR": "10.244.44.0/24", "podCIDRs": ["10.244.44.0/24"]}}));
+    let strace = strace(&format!("{CONFLIST}.new"), " -e inject=write:error=ENOSPC");
+    cluster.a.start_under(&strace, "");
+    cluster.a.until("no conflist", || cluster.a.conflist().is_none());
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod killed;
 mod lab;
 mod member;
 mod nodes;
+mod reboot;
 mod uplink;
 mod ways;
 mod wireguard;
