@@ -16,7 +16,7 @@ use crate::serve::Figures;
 use crate::status::{self, Network, Node, Source, Status, Way};
 
 /// The most lines about nodes of one sync.
-const MAX_LINES: usize = 20;
+pub(super) const MAX_LINES: usize = 20;
 
 /// Writes log lines, and remembers those that it writes once.
 #[derive(Debug, Default)]

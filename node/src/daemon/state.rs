@@ -12,12 +12,12 @@ use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
-use super::report::{self, Log};
+use super::report::{self, Log, MAX_LINES};
 use crate::api::{Event, Report, Update};
 use crate::arguments::{Mode, Options};
 use crate::cluster::{Peers, Refusal};
 use crate::conflist::{self, Template};
-use crate::kernel::Watch;
+use crate::kernel::{Interest, Watch};
 use crate::plan::{Facts, Plan, Pods, make};
 use crate::plan_file::{self, Identity, Remembered};
 use crate::serve::Figures;
@@ -41,6 +41,8 @@ pub(super) struct State {
     conflist: Option<AsyncFd<OwnedFd>>,
     /// `None` until the first list, or the plan on disk.
     peers: Option<Peers>,
+    /// Whether the peers have changed since the last sync.
+    has_new_peers: bool,
     /// Whose plan on disk counts.
     identity: Option<Identity>,
     /// Whether the plan on disk was read; and the UID that this node's object has in it.
@@ -82,6 +84,7 @@ impl State {
             masquerade: None,
             conflist: None,
             peers: None,
+            has_new_peers: false,
             identity,
             remembered: None,
             plan: Plan::default(),
@@ -108,6 +111,12 @@ impl State {
 
     /// Takes what the API server says. Returns whether a sync is due.
     pub(super) fn apply(&mut self, update: Update) -> bool {
+        let is_new = self.take(update);
+        self.has_new_peers |= is_new;
+        is_new
+    }
+
+    fn take(&mut self, update: Update) -> bool {
         match (update, &mut self.peers) {
             (Update::List(list), peers) => {
                 let is_first = self.status.api.source != Source::Server;
@@ -155,6 +164,7 @@ impl State {
             Ok(Some(Remembered { time, uid, peers, .. })) => {
                 log!("the API server is away: goes by the plan file {path} of {time}, {} nodes", peers.len());
                 (self.peers, self.remembered) = (Some(peers), Some(uid));
+                self.has_new_peers = true;
                 self.status.api.source = Source::File(time);
                 true
             }
@@ -204,6 +214,9 @@ impl State {
     pub(super) fn sync(&mut self) -> Result<bool> {
         let begin = Instant::now();
         let pods = self.pods().to_vec();
+        if let (Some(peers), true) = (&self.peers, std::mem::take(&mut self.has_new_peers)) {
+            self.watch.care(Interest::of(peers));
+        }
         self.watch.begin(&pods).context("read links and routes")?;
         if self.watch.take_damage() {
             self.vxlan.suspect();
@@ -351,8 +364,12 @@ impl State {
         // A refusal that ends and comes back is reported again.
         self.reported
             .retain(|refusal| self.plan.refusals.contains(refusal) || refusal.what == "the conflist");
-        for refusal in new {
-            log!("node {}: {} is not used: {}", refusal.node, refusal.what, refusal.why);
+        for (number, refusal) in new.into_iter().enumerate() {
+            match number {
+                0..MAX_LINES => log!("node {}: {} is not used: {}", refusal.node, refusal.what, refusal.why),
+                MAX_LINES => log!("… and more refusals; ferrule-node status shows all"),
+                _ => {}
+            }
             self.tell(refusal);
         }
     }

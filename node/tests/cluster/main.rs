@@ -11,6 +11,7 @@
 mod api;
 mod claims;
 mod conflist;
+mod crowd;
 mod damage;
 mod killed;
 mod lab;
