@@ -1,5 +1,7 @@
 //! What the daemon knows and has made.
 
+mod nodes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,13 +17,13 @@ use tokio::sync::{mpsc, watch};
 
 use super::report::{self, Log, MAX_LINES};
 use super::voice::Voice;
-use crate::api::{Report, Update};
+use crate::api::Report;
 use crate::arguments::{Mode, Options};
 use crate::cluster::{Peers, Refusal};
 use crate::conflist::{self, Template};
-use crate::kernel::{Interest, Watch};
-use crate::plan::{Facts, Plan, Pods, make};
-use crate::plan_file::{self, Identity, Remembered};
+use crate::kernel::Watch;
+use crate::plan::{Facts, Interest, Plan, Pods, make};
+use crate::plan_file::Identity;
 use crate::proof::{Proof, Proofs};
 use crate::serve::Figures;
 use crate::status::{self, Source, Status};
@@ -130,78 +132,6 @@ impl State {
         self.plan.desired.pods.as_ref().map_or(&[], |pods| &pods.networks)
     }
 
-    /// Takes what the API server says. Returns whether a sync is due.
-    pub(super) fn apply(&mut self, update: Update) -> bool {
-        let is_new = self.take(update);
-        self.has_new_peers |= is_new;
-        is_new
-    }
-
-    fn take(&mut self, update: Update) -> bool {
-        match (update, &mut self.peers) {
-            (Update::List(list), peers) => {
-                let is_first = self.status.api.source != Source::Server;
-                let is_new = is_first || peers.as_ref() != Some(&list);
-                if let (Some(uid), Some(me)) = (self.remembered.take(), list.get(&self.node))
-                    && uid != me.uid
-                {
-                    log!("plan file: it is of a Node {} with another UID, and no longer counts", self.node);
-                }
-                *peers = Some(list);
-                self.status.api.source = Source::Server;
-                is_new
-            }
-            (Update::Changed(name, peer), Some(peers)) => {
-                let is_new = peers.get(&name) != Some(&*peer);
-                peers.insert(name, *peer);
-                is_new
-            }
-            (Update::Gone(name), Some(peers)) => peers.remove(&name).is_some(),
-            // A list comes before all changes.
-            (Update::Changed(..) | Update::Gone(_), None) => false,
-            (Update::State(state), _) => {
-                report::api(&mut self.status, state.as_ref().err());
-                let is_new = state.is_err() && self.remember();
-                self.publish(state.is_err(), None);
-                is_new
-            }
-        }
-    }
-
-    /// Whether nothing is known of the nodes, and the plan on disk was not read.
-    pub(super) fn waits(&self) -> bool {
-        self.identity.is_some() && self.status.api.source == Source::Nothing
-    }
-
-    /// Takes the nodes of the plan on disk if nothing else is known. Returns whether it has any.
-    pub(super) fn remember(&mut self) -> bool {
-        if self.status.api.source != Source::Nothing {
-            return false;
-        }
-        // It is read once.
-        let Some(identity) = self.identity.take() else { return false };
-        let path = self.options.plan_file.display();
-        match plan_file::read(&self.options.plan_file, &identity) {
-            Ok(Some(Remembered { time, uid, peers, .. })) => {
-                log!("the API server is away: goes by the plan file {path} of {time}, {} nodes", peers.len());
-                (self.peers, self.remembered) = (Some(peers), Some(uid));
-                self.has_new_peers = true;
-                self.status.api.source = Source::File(time);
-                true
-            }
-            Ok(None) => false,
-            Err(error) => {
-                log!("plan file {path}: passed over: {error:#}");
-                false
-            }
-        }
-    }
-
-    /// The nodes as the API server has listed them.
-    pub(super) fn answer(&self) -> Option<&Peers> {
-        self.peers.as_ref().filter(|_| self.status.api.source == Source::Server)
-    }
-
     /// Ends when the kernel or the conflist may differ from the plan. Safe to cancel.
     pub(super) async fn disturbed(&mut self) -> io::Result<()> {
         let pods: Vec<IpNetwork> = self.pods().to_vec();
@@ -238,7 +168,8 @@ impl State {
         let begin = Instant::now();
         let pods = self.pods().to_vec();
         if let (Some(peers), true) = (&self.peers, std::mem::take(&mut self.has_new_peers)) {
-            self.watch.care(Interest::of(peers));
+            let interest = Interest::of(peers);
+            self.watch.care(move |dst| interest.meets(dst));
         }
         self.watch.begin(&pods).context("read links and routes")?;
         if self.watch.take_damage() {

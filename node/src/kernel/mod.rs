@@ -1,11 +1,9 @@
 //! This node's links, addresses and routes, and how they change.
 
-mod interest;
 mod local;
 mod lookup;
 mod watch;
 
-pub use interest::Interest;
 pub use local::{Link, Local, Route};
 pub use lookup::{Lookup, Reach};
 pub use watch::Watch;

@@ -3,7 +3,6 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-
 use crate::lab::{Cluster, node_object, node_path};
 
 const NODES: usize = 3000;
@@ -20,7 +19,10 @@ fn cpu(pid: u32) -> u64 {
 fn started(program: &str, cidr: impl Fn(usize) -> String) -> Cluster {
     let mut cluster = Cluster::of(program.into());
     for number in 0..NODES {
-        cluster.store.put(&node_path(&format!("n{number}")), node_object(&["192.0.2.50"], &[&cidr(number)]));
+        let mut object = node_object(&["192.0.2.50"], &[&cidr(number)]);
+        // As long as a real one.
+        object["status"]["images"] = serde_json::json!("x".repeat(20_000));
+        cluster.store.put(&node_path(&format!("n{number}")), object);
     }
     cluster.a.start("--service-cidr 10.96.0.0/12");
     cluster.a.until("a conflist", || cluster.a.conflist().is_some());
@@ -42,6 +44,7 @@ fn the_cost_of_3000_nodes() {
     for program in programs.split(',') {
         println!("{program}");
         let cluster = started(program, |number| format!("10.{}.{}.0/24", 128 + number / 250, number % 250));
+        println!("memory at most: {} kB", cluster.a.status("VmHWM"));
         report("10 foreign route changes a second", &cluster, || {
             cluster.a.sh("for i in $(seq 50); do ip route add 172.31.0.0/16 dev eth0; sleep 0.1
                 ip route del 172.31.0.0/16; sleep 0.1; done");
