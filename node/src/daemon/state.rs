@@ -21,13 +21,15 @@ use crate::kernel::Watch;
 use crate::plan::{Facts, Plan, Pods, make};
 use crate::serve::Figures;
 use crate::status::{self, Problem, Status};
-use crate::{masquerade, routes, vxlan, wireguard};
+use crate::word::{Code, Reason};
+use crate::{interface, masquerade, routes, vxlan, wireguard};
 
 /// The daemon without its timers.
 pub(super) struct State {
     options: Options,
     node: String,
     template: Template,
+    interface: interface::Part,
     watch: Watch,
     vxlan: vxlan::Part,
     wireguard: Option<wireguard::Part>,
@@ -81,6 +83,7 @@ impl State {
             reported: BTreeSet::new(),
             announced: None,
             figures,
+            interface: interface::Part::new(&options, &template),
             template,
             node,
             options,
@@ -172,7 +175,9 @@ impl State {
         self.announce();
         self.log.changes(&self.plan, &plan);
         self.plan = plan;
+        self.interface();
         self.conflist();
+        self.tidy();
         self.refusals();
         self.publish(false, Some((begin, requests)));
         Ok(self.problems.is_empty())
@@ -231,6 +236,36 @@ impl State {
         }
         self.problems = problems;
         Ok(outcome.requests)
+    }
+
+    /// Chooses the plugin of the built-in conflist, and notes what the node lacks for it.
+    fn interface(&mut self) {
+        let networks = self.pods().to_vec();
+        match self.interface.sync(&mut self.watch, &networks) {
+            Ok(Some(kind)) => self.template = Template::built_in(kind),
+            Ok(None) => {}
+            Err(error) => {
+                self.log.once(format!("{error:#}"));
+                self.problems.insert("interface", format!("{error:#}"));
+            }
+        }
+        self.interface.name_pods(&self.template.store());
+        let reasons = self.interface.reasons();
+        let text = |reason: &Reason| format!("{}; remedy: {}", reason.text, reason.code.remedy());
+        self.status.conflist.notes = reasons.iter().map(text).collect();
+        // A pod that ends changes the other texts.
+        for reason in reasons.iter().filter(|reason| reason.code == Code::BridgeNetfilter) {
+            self.log.once(text(reason));
+        }
+    }
+
+    /// Removes the bridge that a former conflist has left.
+    fn tidy(&mut self) {
+        if self.status.conflist.written
+            && let Err(error) = self.interface.tidy(self.watch.socket())
+        {
+            self.log.once(format!("{error:#}"));
+        }
     }
 
     /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once.

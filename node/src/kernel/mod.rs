@@ -4,7 +4,7 @@ mod local;
 mod lookup;
 mod watch;
 
-pub use local::{Link, Local, Route};
+pub use local::{Link, Local, Route, is_link_local};
 pub use lookup::{Lookup, Reach};
 pub use watch::Watch;
 

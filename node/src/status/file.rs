@@ -47,6 +47,9 @@ pub struct Conflist {
     /// This node's podCIDRs.
     pub networks: Vec<String>,
     pub mtu: u32,
+    /// What an operator should know of the plugin that makes the pods' interfaces.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// host-local's folder of this network: a file for each address in use.
     pub store: PathBuf,
 }

@@ -99,6 +99,9 @@ fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
             "addresses in use outside of these networks: {count}, such as {first}: pods from before a change keep theirs"
         );
     }
+    for note in &conflist.notes {
+        let _ = writeln!(text, "{}", Line::new(format_args!("note: {note}")));
+    }
     for problem in problems {
         let shown = Line::new(format_args!("problem: {}: {}", problem.part, problem.error));
         let _ = writeln!(text, "{shown}");

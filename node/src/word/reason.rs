@@ -19,17 +19,27 @@ pub enum Code {
     Part,
     /// The conflist is missing, not ours, or cannot be written.
     Conflist,
+    /// Bridged packets pass no rules of Services.
+    BridgeNetfilter,
+    /// Bridged pods and others run on this node.
+    BridgeMixed,
+    /// New pods still get the plugin `bridge`, because of bridged pods.
+    BridgeKept,
 }
 
 impl Code {
     /// All codes, in the order of README.md.
-    pub const ALL: [Code; 2] = [Code::Part, Code::Conflist];
+    pub const ALL: [Code; 5] =
+        [Code::Part, Code::Conflist, Code::BridgeNetfilter, Code::BridgeMixed, Code::BridgeKept];
 
     /// The word in metrics and events, such as `conflist`.
     pub fn key(self) -> &'static str {
         match self {
             Code::Part => "part",
             Code::Conflist => "conflist",
+            Code::BridgeNetfilter => "bridge_netfilter",
+            Code::BridgeMixed => "bridge_mixed",
+            Code::BridgeKept => "bridge_kept",
         }
     }
 
@@ -37,6 +47,8 @@ impl Code {
     pub fn word(self) -> Word {
         match self {
             Code::Part | Code::Conflist => Word::NotReady,
+            Code::BridgeNetfilter | Code::BridgeMixed => Word::Degraded,
+            Code::BridgeKept => Word::Ready,
         }
     }
 
@@ -45,6 +57,13 @@ impl Code {
         match self {
             Code::Part => "read the error; ferrule doctor names what the kernel lacks",
             Code::Conflist => "move the named file away, or choose another --conflist",
+            Code::BridgeNetfilter => {
+                "modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1; \
+                 name them in /etc/modules-load.d and /etc/sysctl.d; or change to ptp: kubectl drain the node, and restart it"
+            }
+            Code::BridgeMixed | Code::BridgeKept => {
+                "kubectl drain the node, and restart it: its pods then get ptp"
+            }
         }
     }
 }

@@ -256,6 +256,10 @@ impl Running<'_> {
         }
     }
 
+    pub(crate) fn container_id(&self) -> String {
+        self.attachment.container_id.clone()
+    }
+
     /// Ends the pod as a runtime does.
     pub(crate) fn end(self) {
         self.member.node.runtime([bin_dir().unwrap()]).del(&self.network, &self.attachment).unwrap();
