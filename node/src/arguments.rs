@@ -161,6 +161,12 @@ pub struct Options {
     /// The folder of status.json
     #[arg(long, global = true, value_name = "DIR", default_value = cluster::STATE)]
     pub state: PathBuf,
+    /// The nodes of the API server's last answer, for a start while it is away
+    #[arg(long, global = true, value_name = "FILE", default_value = "/var/lib/ferrule/node/plan")]
+    pub plan_file: PathBuf,
+    /// The file of the machine's identifier: the plan file of another machine does not count
+    #[arg(long, global = true, hide = true, value_name = "FILE", default_value = "/etc/machine-id")]
+    pub machine_id: PathBuf,
     /// How often `ferrule gc` runs; 0 for never
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(..=31_536_000))]
     pub gc_every: u64,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::io::unix::AsyncFd;
 
 use crate::arguments::{Main, Options};
-use crate::interface::{BRIDGE, Kind};
+use crate::kernel::BRIDGE;
 use crate::plan::Pods;
 
 /// The key that marks a file as ours. libcni and the plugins ignore it.
@@ -28,6 +28,15 @@ pub enum Found {
     Ours,
     /// Another file, or a link.
     Foreign,
+}
+
+/// The plugin of the built-in conflist that makes the pods' interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// All pods of the node on [`BRIDGE`].
+    Bridge,
+    /// A pair of links for each pod.
+    Ptp,
 }
 
 /// A conflist without the values of this node.
@@ -177,6 +186,16 @@ pub fn watch(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::new(queue.into())
 }
 
+/// Removes the conflist if it is ours and has other networks: it could not be replaced, and its addresses are another node's. Returns
+/// whether it did.
+pub fn remove_other(path: &Path, pods: &Pods) -> Result<bool> {
+    let value: Value = serde_json::from_slice(&file::read(path)?)?;
+    let ranges = value["plugins"][0]["ipam"]["ranges"].as_array().into_iter().flatten();
+    let subnets: Vec<_> = ranges.map(|range| range[0]["subnet"].as_str().unwrap_or_default()).collect();
+    let wanted: Vec<_> = pods.networks.iter().map(ToString::to_string).collect();
+    if subnets == wanted { Ok(false) } else { remove(path) }
+}
+
 /// Removes the conflist if it is ours. Returns whether it was there.
 pub fn remove(path: &Path) -> Result<bool> {
     let _ = fs::remove_file(pending(path));
@@ -253,6 +272,9 @@ mod tests {
         assert!(!write(&path, &text).unwrap());
         assert!(write(&path, &text.replace("1450", "1400")).unwrap());
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no other file stays");
+        let other = Pods { networks: vec!["10.244.9.0/24".parse().unwrap()], mtu: 1450 };
+        assert!(!remove_other(&path, &pods()).unwrap() && remove_other(&path, &other).unwrap());
+        assert!(write(&path, &text).unwrap());
         assert!(remove(&path).unwrap() && !remove(&path).unwrap());
         for foreign in ["{}", "no JSON", "{\"ferruleNode\":1}"] {
             fs::write(&path, foreign).unwrap();

@@ -20,23 +20,12 @@ use ferrule_kit::veth;
 use ipnetwork::IpNetwork;
 
 use crate::arguments::{Main, Options};
-use crate::conflist::Template;
-use crate::kernel::{Local, Watch, is_link_local};
+use crate::conflist::{Kind, Template};
+use crate::kernel::{BRIDGE, Local, Watch, is_link_local};
 use crate::word::{Code, Reason};
 
-/// The bridge of the built-in conflist.
-pub const BRIDGE: &str = "ferrule0";
 /// The most pods that a text names.
 const NAMED: usize = 5;
-
-/// A plugin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// All pods of the node on [`BRIDGE`].
-    Bridge,
-    /// A pair of links for each pod.
-    Ptp,
-}
 
 /// The node's pods by their links.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -82,12 +71,11 @@ impl Part {
         }
     }
 
-    /// Looks at the node's pods and chooses. Asks the kernel nothing on a node without the bridge. Returns the plugin of the built-in conflist;
-    /// `None` with a template.
+    /// Looks at the node's pods and chooses. Asks the kernel nothing on a node without the bridge. Replaces a built-in template.
     ///
     /// # Errors
     /// The kernel refuses a list.
-    pub fn sync(&mut self, watch: &mut Watch, networks: &[IpNetwork]) -> Result<Option<Kind>> {
+    pub fn sync(&mut self, watch: &mut Watch, networks: &[IpNetwork], template: &mut Template) -> Result<()> {
         let (on_links, bridge) = (on_links(watch.local(), networks), bridge(watch.local()));
         let found = bridge.map_or(Ok(Found::default()), |index| find(watch.socket(), index))?;
         self.found = Found { on_links, ..found };
@@ -101,9 +89,23 @@ impl Part {
             }
             self.kind = Some(chosen);
         }
+        if let Some(kind) = self.kind {
+            *template = Template::built_in(kind);
+        }
         let needs_filter = self.kind == Some(Kind::Bridge) || self.template_bridges;
-        self.lacks = if needs_filter { self.filter(networks).err() } else { None };
-        Ok(self.kind)
+        let lacks = if needs_filter { self.filter(networks).err() } else { None };
+        if let Some(lacks) = lacks.as_ref().filter(|lacks| self.lacks.as_ref() != Some(lacks)) {
+            log!("{lacks}");
+        }
+        self.lacks = lacks;
+        self.name_pods(&template.store());
+        Ok(())
+    }
+
+    /// [`Part::reasons`] for people.
+    pub fn notes(&self) -> Vec<String> {
+        let text = |reason: &Reason| format!("{}; remedy: {}", reason.text, reason.code.remedy());
+        self.reasons().iter().map(text).collect()
     }
 
     /// Removes the bridge that a former conflist has left, if nothing uses it. To call when the conflist is in place.
@@ -151,7 +153,7 @@ impl Part {
     }
 
     /// Adds the containers and addresses of the bridged pods, as host-local knows them in its folder `store`.
-    pub fn name_pods(&mut self, store: &Path) {
+    fn name_pods(&mut self, store: &Path) {
         if self.found.pods.is_empty() {
             return;
         }

@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use self::state::State;
 use crate::arguments::Options;
+use crate::plan_file::{Identity, Keeper};
 use crate::{api, housekeeping, serve, status};
 
 /// How long changes are collected before a sync.
@@ -22,6 +23,8 @@ const WINDOW: Duration = Duration::from_millis(20);
 const CALM: Duration = Duration::from_millis(200);
 /// The shortest and the longest time until a failed sync is tried again.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// How long the first answer of the API server may take before the plan on disk counts.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The most messages between two tasks.
 const QUEUE: usize = 256;
 
@@ -36,7 +39,13 @@ pub async fn run(options: Options) -> Result<()> {
     let (figures, served) = watch::channel(serve::Figures::default());
     let (updates, mut update) = mpsc::channel(QUEUE);
     let (reports, report) = mpsc::channel(QUEUE);
-    let mut state = State::open(options.clone(), node.clone(), reports, figures)?;
+    let identity = Identity::find(&node, &options.machine_id);
+    if identity.is_none() {
+        log!("this machine has no identifier: no plan is kept in {}", options.plan_file.display());
+    }
+    let mut state = State::open(options.clone(), node.clone(), identity.clone(), reports, figures)?;
+    let mut keeper = Keeper::new(&options.plan_file, identity);
+    let patience = Instant::now() + PATIENCE;
     log!("node {node}: starts, mode {}", state.mode());
     let mut tasks = JoinSet::new();
     tasks.spawn(api::run(options.clone(), node, updates, report));
@@ -50,9 +59,16 @@ pub async fn run(options: Options) -> Result<()> {
         tokio::select! {
             Some(update) = update.recv() => {
                 if state.apply(update) {
+                    keeper.suspect();
                     due = soon(due, Instant::now() + WINDOW);
                 }
             }
+            () = sleep_until(patience), if state.waits() => {
+                if state.remember() {
+                    due = soon(due, Instant::now());
+                }
+            }
+            () = keeper.due() => keeper.save(state.answer()),
             outcome = state.disturbed() => {
                 outcome.context("follow the kernel's links and routes")?;
                 due = soon(due, (last + CALM).max(Instant::now() + WINDOW));
@@ -69,6 +85,7 @@ pub async fn run(options: Options) -> Result<()> {
     }
     log!("ends; routes, devices, table and conflist stay");
     tasks.shutdown().await;
+    keeper.finish(state.answer()).await;
     Ok(())
 }
 

@@ -12,17 +12,20 @@ use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
-use super::report::{self, Log};
-use crate::api::{Report, Update};
+use super::report::{self, Log, MAX_LINES};
+use crate::api::{Event, Report, Update};
 use crate::arguments::{Mode, Options};
 use crate::cluster::{Peers, Refusal};
 use crate::conflist::{self, Template};
-use crate::kernel::Watch;
+use crate::kernel::{Interest, Watch};
 use crate::plan::{Facts, Plan, Pods, make};
+use crate::plan_file::{self, Identity, Remembered};
 use crate::serve::Figures;
-use crate::status::{self, Problem, Status};
-use crate::word::{Code, Reason};
+use crate::status::{self, Problem, Source, Status};
 use crate::{interface, masquerade, routes, vxlan, wireguard};
+
+/// The parts that failed, and why.
+type Problems = BTreeMap<&'static str, String>;
 
 /// The daemon without its timers.
 pub(super) struct State {
@@ -37,11 +40,17 @@ pub(super) struct State {
     masquerade: Option<masquerade::Part>,
     /// Readable when the conflist is no longer what the last sync has left. `None` if it has left none.
     conflist: Option<AsyncFd<OwnedFd>>,
-    /// `None` until the first list.
+    /// `None` until the first list, or the plan on disk.
     peers: Option<Peers>,
+    /// Whether the peers have changed since the last sync.
+    has_new_peers: bool,
+    /// Whose plan on disk counts.
+    identity: Option<Identity>,
+    /// Whether the plan on disk was read; and the UID that this node's object has in it.
+    remembered: Option<String>,
     plan: Plan,
     /// The parts that failed in the last sync, and why.
-    problems: BTreeMap<&'static str, String>,
+    problems: Problems,
     status: Status,
     log: Log,
     reports: mpsc::Sender<Report>,
@@ -56,6 +65,7 @@ impl State {
     pub(super) fn open(
         options: Options,
         node: String,
+        identity: Option<Identity>,
         reports: mpsc::Sender<Report>,
         figures: watch::Sender<Figures>,
     ) -> Result<State> {
@@ -75,6 +85,9 @@ impl State {
             masquerade: None,
             conflist: None,
             peers: None,
+            has_new_peers: false,
+            identity,
+            remembered: None,
             plan: Plan::default(),
             problems: BTreeMap::new(),
             status: report::begin(&options, &node, &template, former),
@@ -100,10 +113,23 @@ impl State {
 
     /// Takes what the API server says. Returns whether a sync is due.
     pub(super) fn apply(&mut self, update: Update) -> bool {
+        let is_new = self.take(update);
+        self.has_new_peers |= is_new;
+        is_new
+    }
+
+    fn take(&mut self, update: Update) -> bool {
         match (update, &mut self.peers) {
             (Update::List(list), peers) => {
-                let is_new = peers.as_ref() != Some(&list);
+                let is_first = self.status.api.source != Source::Server;
+                let is_new = is_first || peers.as_ref() != Some(&list);
+                if let (Some(uid), Some(me)) = (self.remembered.take(), list.get(&self.node))
+                    && uid != me.uid
+                {
+                    log!("plan file: it is of a Node {} with another UID, and no longer counts", self.node);
+                }
                 *peers = Some(list);
+                self.status.api.source = Source::Server;
                 is_new
             }
             (Update::Changed(name, peer), Some(peers)) => {
@@ -116,10 +142,45 @@ impl State {
             (Update::Changed(..) | Update::Gone(_), None) => false,
             (Update::State(state), _) => {
                 report::api(&mut self.status, state.as_ref().err());
+                let is_new = state.is_err() && self.remember();
                 self.publish(state.is_err(), None);
+                is_new
+            }
+        }
+    }
+
+    /// Whether nothing is known of the nodes, and the plan on disk was not read.
+    pub(super) fn waits(&self) -> bool {
+        self.identity.is_some() && self.status.api.source == Source::Nothing
+    }
+
+    /// Takes the nodes of the plan on disk if nothing else is known. Returns whether it has any.
+    pub(super) fn remember(&mut self) -> bool {
+        if self.status.api.source != Source::Nothing {
+            return false;
+        }
+        // It is read once.
+        let Some(identity) = self.identity.take() else { return false };
+        let path = self.options.plan_file.display();
+        match plan_file::read(&self.options.plan_file, &identity) {
+            Ok(Some(Remembered { time, uid, peers, .. })) => {
+                log!("the API server is away: goes by the plan file {path} of {time}, {} nodes", peers.len());
+                (self.peers, self.remembered) = (Some(peers), Some(uid));
+                self.has_new_peers = true;
+                self.status.api.source = Source::File(time);
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                log!("plan file {path}: passed over: {error:#}");
                 false
             }
         }
+    }
+
+    /// The nodes as the API server has listed them.
+    pub(super) fn answer(&self) -> Option<&Peers> {
+        self.peers.as_ref().filter(|_| self.status.api.source == Source::Server)
     }
 
     /// Ends when the kernel or the conflist may differ from the plan. Safe to cancel.
@@ -155,6 +216,9 @@ impl State {
     pub(super) fn sync(&mut self) -> Result<bool> {
         let begin = Instant::now();
         let pods = self.pods().to_vec();
+        if let (Some(peers), true) = (&self.peers, std::mem::take(&mut self.has_new_peers)) {
+            self.watch.care(Interest::of(peers));
+        }
         self.watch.begin(&pods).context("read links and routes")?;
         if self.watch.take_damage() {
             self.vxlan.suspect();
@@ -170,23 +234,35 @@ impl State {
             self.log.once(format!("the API server has no node {name}: changes nothing"));
             return Ok(true);
         };
-        let problems = self.overlays_and_masquerade(&plan)?;
-        let requests = self.routes(&plan, &problems)?;
+        let mut problems = BTreeMap::new();
+        // A conflist that is there follows the podCIDRs before anything else: pods must get no address that is another node's.
+        let is_early = self.status.conflist.written;
+        self.interface(&plan, &mut problems);
+        if is_early {
+            self.conflist(&plan, &mut problems);
+        }
+        self.overlays_and_masquerade(&plan, &mut problems);
+        let requests = self.routes(&plan, &mut problems)?;
         self.announce();
+        if !is_early {
+            self.conflist(&plan, &mut problems);
+        }
         self.log.changes(&self.plan, &plan);
         self.plan = plan;
-        self.interface();
-        self.conflist();
-        self.tidy();
+        if self.status.conflist.written
+            && let Err(error) = self.interface.tidy(self.watch.socket())
+        {
+            self.log.once(format!("{error:#}"));
+        }
+        self.note(problems);
         self.refusals();
         self.publish(false, Some((begin, requests)));
         Ok(self.problems.is_empty())
     }
 
-    /// Returns the parts that failed, and why.
-    fn overlays_and_masquerade(&mut self, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
+    /// Notes the parts that failed, and why.
+    fn overlays_and_masquerade(&mut self, plan: &Plan, problems: &mut Problems) {
         let desired = &plan.desired;
-        let mut problems = BTreeMap::new();
         let mut note = |part, outcome: Result<()>| {
             if let Err(error) = outcome {
                 problems.insert(part, format!("{error:#}"));
@@ -208,16 +284,14 @@ impl State {
         if let Some(part) = &mut self.masquerade {
             note("masquerade", part.sync(desired.masquerade.as_ref()));
         }
-        Ok(problems)
     }
 
     /// Returns the number of requests.
-    fn routes(&mut self, plan: &Plan, problems: &BTreeMap<&'static str, String>) -> Result<usize> {
+    fn routes(&mut self, plan: &Plan, problems: &mut Problems) -> Result<usize> {
         let pods = self.pods().to_vec();
         // For the indexes of new devices.
         self.watch.refresh(&pods).context("read links")?;
         let outcome = routes::sync(&plan.desired.routes, &pods, &mut self.watch).context("read routes")?;
-        let mut problems = problems.clone();
         if let Some((dst, error)) = outcome.failures.first_key_value() {
             let count = outcome.failures.len();
             problems.insert("routes", format!("{count} failed, such as {dst}: {error}"));
@@ -226,6 +300,11 @@ impl State {
             let count = outcome.without_device;
             problems.insert("routes", format!("{count} need a device that does not exist"));
         }
+        Ok(outcome.requests)
+    }
+
+    /// Takes the problems of this sync, and logs what has changed.
+    fn note(&mut self, problems: Problems) {
         for (part, error) in &problems {
             if self.problems.get(part) != Some(error) {
                 log!("{part}: {error}");
@@ -235,49 +314,36 @@ impl State {
             log!("{part}: works again");
         }
         self.problems = problems;
-        Ok(outcome.requests)
     }
 
-    /// Chooses the plugin of the built-in conflist, and notes what the node lacks for it.
-    fn interface(&mut self) {
-        let networks = self.pods().to_vec();
-        match self.interface.sync(&mut self.watch, &networks) {
-            Ok(Some(kind)) => self.template = Template::built_in(kind),
-            Ok(None) => {}
-            Err(error) => {
-                self.log.once(format!("{error:#}"));
-                self.problems.insert("interface", format!("{error:#}"));
-            }
+    /// Chooses the plugin of the built-in conflist.
+    fn interface(&mut self, plan: &Plan, problems: &mut Problems) {
+        let networks = plan.desired.pods.as_ref().map_or(&[][..], |pods| &pods.networks);
+        if let Err(error) = self.interface.sync(&mut self.watch, networks, &mut self.template) {
+            problems.insert("interface", format!("{error:#}"));
         }
-        self.interface.name_pods(&self.template.store());
-        let reasons = self.interface.reasons();
-        let text = |reason: &Reason| format!("{}; remedy: {}", reason.text, reason.code.remedy());
-        self.status.conflist.notes = reasons.iter().map(text).collect();
-        // A pod that ends changes the other texts.
-        for reason in reasons.iter().filter(|reason| reason.code == Code::BridgeNetfilter) {
-            self.log.once(text(reason));
-        }
+        self.status.conflist.notes = self.interface.notes();
     }
 
-    /// Removes the bridge that a former conflist has left.
-    fn tidy(&mut self) {
-        if self.status.conflist.written
-            && let Err(error) = self.interface.tidy(self.watch.socket())
-        {
-            self.log.once(format!("{error:#}"));
-        }
-    }
-
-    /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once.
-    fn conflist(&mut self) {
+    /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once. It is
+    /// removed if the API server has taken all of them away.
+    fn conflist(&mut self, plan: &Plan, problems: &mut Problems) {
         let conflist = &mut self.status.conflist;
-        let Some(pods) = &self.plan.desired.pods else {
-            conflist.written = false;
+        let Some(pods) = &plan.desired.pods else {
+            (conflist.written, conflist.networks) = (false, Vec::new());
+            self.conflist = None;
+            if self.status.api.source == Source::Server {
+                match conflist::remove(&conflist.path) {
+                    Ok(true) => log!("removed {}: this node has no podCIDR", conflist.path.display()),
+                    Ok(false) => {}
+                    Err(error) => drop(problems.insert("conflist", format!("{error:#}"))),
+                }
+            }
             return;
         };
         (conflist.networks, conflist.mtu) =
             (pods.networks.iter().map(ToString::to_string).collect(), pods.mtu);
-        if !self.problems.is_empty() && !conflist.written {
+        if !problems.is_empty() && !conflist.written {
             return;
         }
         forward(pods, &mut self.log);
@@ -299,9 +365,11 @@ impl State {
             }
             Err(error) => {
                 conflist.written = false;
-                self.log.once(format!("{error:#}"));
+                if conflist::remove_other(&conflist.path, pods).unwrap_or(false) {
+                    log!("removed {}: it has former podCIDRs", conflist.path.display());
+                }
                 let why = format!("{error:#}");
-                self.problems.insert("conflist", why.clone());
+                problems.insert("conflist", why.clone());
                 self.tell(Refusal { node: self.node.clone(), what: "the conflist".into(), why });
             }
         }
@@ -313,28 +381,31 @@ impl State {
         // A refusal that ends and comes back is reported again.
         self.reported
             .retain(|refusal| self.plan.refusals.contains(refusal) || refusal.what == "the conflist");
-        for refusal in new {
-            log!("node {}: {} is not used: {}", refusal.node, refusal.what, refusal.why);
+        for (number, refusal) in new.into_iter().enumerate() {
+            match number {
+                0..MAX_LINES => log!("node {}: {} is not used: {}", refusal.node, refusal.what, refusal.why),
+                MAX_LINES => log!("… and more refusals; ferrule-node status shows all"),
+                _ => {}
+            }
             self.tell(refusal);
         }
     }
 
     fn tell(&mut self, refusal: Refusal) {
         if self.reported.insert(refusal.clone()) {
-            let _ = self.reports.try_send(Report::Refused(refusal));
+            let _ = self.reports.try_send(Report::Event(Event::from(&refusal)));
         }
     }
 
-    /// Sends this node's public key if its object lacks it.
+    /// Wants this node's public key in its object.
     fn announce(&mut self) {
         let Some(key) = self.wireguard.as_ref().map(wireguard::Part::public_key) else { return };
-        let me = self.peers.as_ref().and_then(|peers| peers.get(&self.node));
-        let is_there = me.is_some_and(|me| me.key.is_some() && me.key == wireguard::parse_key(&key));
-        match is_there {
-            true => self.announced = None,
-            false if self.announced.as_ref() == Some(&key) => {}
-            false if self.reports.try_send(Report::Key(key.clone())).is_ok() => self.announced = Some(key),
-            false => {}
+        if self.announced.as_ref() == Some(&key) {
+            return;
+        }
+        let report = Report::Annotation { name: wireguard::ANNOTATION, value: key.clone() };
+        if self.reports.try_send(report).is_ok() {
+            self.announced = Some(key);
         }
     }
 

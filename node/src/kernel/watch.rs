@@ -12,9 +12,10 @@ use nix::libc::{
     RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK,
 };
 
+use super::interest::Interest;
 use super::local::{Local, Route, is_link_local};
 use crate::listener::Listener;
-use crate::{interface, vxlan, wireguard};
+use crate::{vxlan, wireguard};
 
 /// `AF_BRIDGE`: a message about a port of a bridge, not about a link.
 const BRIDGE: u8 = 7;
@@ -24,6 +25,8 @@ pub struct Watch {
     messages: Listener,
     socket: Socket,
     local: Local,
+    /// Where routes of other programs matter. `None`: everywhere.
+    interest: Option<Interest>,
     /// The routes must be read anew.
     is_stale: bool,
     /// Everything must be read anew.
@@ -49,6 +52,7 @@ impl Watch {
             messages,
             socket,
             local,
+            interest: None,
             is_stale: false,
             is_lost: false,
             has_news: false,
@@ -63,6 +67,11 @@ impl Watch {
 
     pub fn socket(&mut self) -> &mut Socket {
         &mut self.socket
+    }
+
+    /// From now on, other programs' routes elsewhere cause no sync. Those that came before have.
+    pub fn care(&mut self, interest: Interest) {
+        self.interest = Some(interest);
     }
 
     /// Waits for a change that matters. Safe to cancel.
@@ -126,13 +135,13 @@ impl Watch {
     }
 
     fn take(&mut self, pods: &[IpNetwork]) -> io::Result<()> {
-        let Watch { messages, local, is_stale, is_lost, has_news, is_damaged, .. } = self;
+        let Watch { messages, local, interest, is_stale, is_lost, has_news, is_damaged, .. } = self;
         messages.receive(|message| {
-            let effect = message.map(|message| apply(local, message, pods));
+            let effect = message.map(|message| apply(local, message, pods, interest.as_ref()));
             *is_lost |= effect.is_none();
-            *is_stale |= matches!(effect, Some(Effect::Routes | Effect::Device));
+            *is_stale |= matches!(effect, Some(Effect::Routes | Effect::Later | Effect::Device));
             *is_damaged |= matches!(effect, None | Some(Effect::Device));
-            *has_news |= effect != Some(Effect::None);
+            *has_news |= !matches!(effect, Some(Effect::None | Effect::Later));
         })
     }
 }
@@ -142,6 +151,8 @@ impl Watch {
 enum Effect {
     /// Nothing that matters.
     None,
+    /// A route that no present podCIDR or node has to do with. The next sync reads the routes.
+    Later,
     /// Links or addresses.
     Matters,
     /// A device of ours; the kernel may have removed its routes.
@@ -152,7 +163,12 @@ enum Effect {
 }
 
 /// Applies a message. `pods`: this node's podCIDRs; routes and addresses in them belong to its pods.
-fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effect {
+fn apply(
+    local: &mut Local,
+    message: &Received<'_>,
+    pods: &[IpNetwork],
+    interest: Option<&Interest>,
+) -> Effect {
     let body = message.body;
     match message.kind {
         RTM_NEWLINK if body.first() != Some(&BRIDGE) => {
@@ -211,6 +227,8 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
             let is_known = local.routes.contains(&route) == (message.kind == RTM_NEWROUTE);
             if is_known || (!route.is_ours() && is_of_pods(route.dst.ip(), pods)) {
                 Effect::None
+            } else if !route.is_ours() && interest.is_some_and(|interest| !interest.meets(route.dst)) {
+                Effect::Later
             } else {
                 Effect::Routes
             }
@@ -237,7 +255,7 @@ fn has_routes(local: &Local, link: u32, pods: &[IpNetwork]) -> bool {
 /// Whether this was the last port of the bridge of the built-in conflist. `local` no longer has it as one.
 fn was_last_port(local: &Local, port: &super::Link) -> bool {
     let Some(master) = port.master else { return false };
-    local.links.get(&master).is_some_and(|bridge| bridge.name == interface::BRIDGE)
+    local.links.get(&master).is_some_and(|bridge| bridge.name == super::BRIDGE)
         && !local.links.values().any(|link| link.master == Some(master))
 }
 
@@ -252,6 +270,7 @@ mod tests {
     use ferrule_kernel::netlink::route;
 
     use super::*;
+    use crate::cluster::{Peer, Peers};
     use crate::kernel::{Link, PROTOCOL};
 
     const PODS: &str = "10.244.1.0/24";
@@ -263,7 +282,7 @@ mod tests {
             (2, "eth0", None),
             (3, vxlan::LINK, None),
             (4, "veth0", None),
-            (5, interface::BRIDGE, None),
+            (5, crate::kernel::BRIDGE, None),
             (6, "veth1", Some(5)),
             (7, "veth2", Some(5)),
         ] {
@@ -303,7 +322,11 @@ mod tests {
     fn effect(local: &mut Local, kind: u16, message: Message) -> Effect {
         let body = body(message);
         let message = Received { kind, flags: 0, sequence: 0, port: 0, body: &body };
-        apply(local, &message, &[PODS.parse().unwrap()])
+        let networks = vec!["10.244.2.0/24".parse().unwrap()];
+        let addresses = ["192.0.2.2".parse().ok(), None];
+        let peer = Peer { networks, addresses, ..Peer::default() };
+        let interest = Interest::of(&Peers::from([("b".into(), peer)]));
+        apply(local, &message, &[PODS.parse().unwrap()], Some(&interest))
     }
 
     #[test]
@@ -314,7 +337,9 @@ mod tests {
             (RTM_DELROUTE, ours("10.244.3.0/24"), Effect::None),
             (RTM_NEWROUTE, foreign("10.244.2.0/24", 3), Effect::Routes),
             (RTM_NEWROUTE, foreign("10.244.1.7/32", 3), Effect::None),
-            (RTM_NEWROUTE, foreign("198.51.100.0/24", 3), Effect::Routes),
+            (RTM_NEWROUTE, foreign("192.0.2.2/32", 3), Effect::Routes),
+            (RTM_NEWROUTE, foreign("198.51.100.0/24", 3), Effect::Later),
+            (RTM_DELROUTE, foreign("198.51.100.0/24", 3), Effect::None),
         ] {
             assert_eq!(effect(&mut local(), kind, message), expected);
         }

@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail};
 use cni_common::line::{Line, Text, clean};
 use serde_json::{Value, json};
 
-use super::{Status, Way, read, runs};
+use super::{Source, Status, Way, read, runs};
 use crate::arguments::Options;
 use crate::probe::probe;
 
@@ -85,6 +85,10 @@ fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
             writeln!(text, "{}", Line::new(format_args!("API server: away since {}: {error}", api.since)))
         }
     };
+    if let Source::File(time) = &api.source {
+        let shown = Line::new(format_args!("nodes: by the file of {time}, as the API server is away"));
+        let _ = writeln!(text, "{shown}");
+    }
     let networks = match conflist.networks.as_slice() {
         [] => "this node has no podCIDR".to_owned(),
         networks => format!("{}, MTU {}", networks.join(" "), conflist.mtu),

@@ -11,12 +11,14 @@
 mod api;
 mod claims;
 mod conflist;
+mod crowd;
 mod damage;
 mod interface;
 mod killed;
 mod lab;
 mod member;
 mod nodes;
+mod reboot;
 mod uplink;
 mod ways;
 mod wireguard;
