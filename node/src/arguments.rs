@@ -73,6 +73,8 @@ pub enum Mode {
 /// The plugin of the built-in conflist that makes the pod's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Main {
+    /// ptp; bridge while bridged pods run on this node
+    Auto,
     /// All pods of the node on one bridge
     Bridge,
     /// A pair of links for each pod
@@ -124,7 +126,7 @@ pub struct Options {
     #[arg(long, global = true, value_name = "FILE")]
     pub template: Option<PathBuf>,
     /// The built-in conflist's plugin for the pod's interface
-    #[arg(long, global = true, value_enum, default_value = "bridge")]
+    #[arg(long, global = true, value_enum, default_value = "auto")]
     pub main: Main,
     /// The MTU of the pods [default: that of the uplink, less what VXLAN or WireGuard takes]
     #[arg(long, global = true, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]

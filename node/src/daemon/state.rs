@@ -28,7 +28,7 @@ use crate::proof::{Proof, Proofs};
 use crate::serve::Figures;
 use crate::status::{self, Source, Status};
 use crate::word::Code;
-use crate::{masquerade, routes, vxlan, wireguard, word};
+use crate::{interface, masquerade, routes, vxlan, wireguard, word};
 
 /// The parts that failed, and why.
 type Problems = BTreeMap<&'static str, String>;
@@ -38,6 +38,7 @@ pub(super) struct State {
     options: Options,
     node: String,
     template: Template,
+    interface: interface::Part,
     watch: Watch,
     vxlan: vxlan::Part,
     wireguard: Option<wireguard::Part>,
@@ -116,6 +117,7 @@ impl State {
             reported: BTreeSet::new(),
             announced: None,
             figures,
+            interface: interface::Part::new(&options, &template),
             template,
             node,
             options,
@@ -194,6 +196,7 @@ impl State {
         let mut problems = BTreeMap::new();
         // A conflist that is there follows the podCIDRs before anything else: pods must get no address that is another node's.
         let is_early = self.status.conflist.written;
+        self.interface(&plan, &mut problems);
         if is_early {
             self.conflist(&plan, &mut problems);
         }
@@ -205,6 +208,11 @@ impl State {
         }
         self.log.changes(&self.plan, &plan);
         self.plan = plan;
+        if self.status.conflist.written
+            && let Err(error) = self.interface.tidy(self.watch.socket())
+        {
+            self.log.once(format!("{error:#}"));
+        }
         self.note(problems);
         self.refusals();
         self.publish(false, Some((begin, requests)));
@@ -265,6 +273,14 @@ impl State {
             log!("{part}: works again");
         }
         self.problems = problems;
+    }
+
+    /// Chooses the plugin of the built-in conflist.
+    fn interface(&mut self, plan: &Plan, problems: &mut Problems) {
+        let networks = plan.desired.pods.as_ref().map_or(&[][..], |pods| &pods.networks);
+        if let Err(error) = self.interface.sync(&mut self.watch, networks, &mut self.template) {
+            problems.insert("interface", format!("{error:#}"));
+        }
     }
 
     /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once. It is
@@ -381,11 +397,13 @@ impl State {
         }
         let (now, conflist, none) = (SystemTime::now(), self.found(), Peers::new());
         let proofs = self.voice.with_former(&self.proofs, now);
+        let notes = self.interface.reasons();
         let facts = word::Facts {
             now,
             unknown: self.unknown.as_deref(),
             is_deleted: self.is_deleted,
             problems: &self.problems,
+            notes: &notes,
             conflist: &conflist,
             plan: &self.plan,
             peers: self.peers.as_ref().unwrap_or(&none),
