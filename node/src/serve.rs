@@ -208,6 +208,7 @@ fn metrics(figures: &Figures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::word::Standing;
 
     #[test]
     fn each_path_has_its_answer() {
@@ -233,6 +234,33 @@ mod tests {
             let answer = respond(head.as_bytes(), figures);
             assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head} {answer}");
             assert!(answer.contains(body), "{head} {answer}");
+        }
+    }
+
+    #[test]
+    fn alerts_ask_for_what_there_is() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/monitoring/node-alerts.yaml");
+        let rules = std::fs::read_to_string(path).unwrap();
+        let peers = Standing::KEYS.into_iter().map(|key| (key, 0)).collect();
+        let figures = Figures { peers, oldest: Some(SystemTime::now()), ..Figures::default() };
+        let metrics = metrics(&figures);
+        let expressions: Vec<&str> =
+            rules.lines().filter_map(|line| line.trim().strip_prefix("expr: max by (instance) (")).collect();
+        assert_eq!(expressions.len(), rules.matches("alert:").count());
+        for expression in expressions {
+            let (name, rest) = expression.split_once(['{', ')']).unwrap();
+            let labels = rest.split_once('"').and_then(|(label, rest)| {
+                let values = rest.split_once('"')?.0;
+                Some(
+                    values
+                        .split('|')
+                        .map(|value| format!("{name}{{{}\"{value}\"}} ", label.replace('~', "")))
+                        .collect(),
+                )
+            });
+            for series in labels.unwrap_or_else(|| vec![format!("{name} ")]) {
+                assert!(metrics.lines().any(|line| line.starts_with(&series)), "{series}\n{metrics}");
+            }
         }
     }
 

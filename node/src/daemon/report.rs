@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use clap::ValueEnum as _;
+use ferrule_kit::cluster::configurations;
 use humantime::format_rfc3339_seconds;
 use ipnetwork::IpNetwork;
 
@@ -14,6 +15,7 @@ use crate::kernel::Local;
 use crate::plan::{self, Plan, State};
 use crate::serve::Figures;
 use crate::status::{self, Network, Node, Status, Way};
+use crate::word::Conflist;
 
 /// The most lines about nodes of one sync.
 pub(super) const MAX_LINES: usize = 20;
@@ -105,6 +107,18 @@ pub(super) fn api(status: &mut Status, error: Option<&String>) {
             None => log!("API server: followed again"),
         }
         api.error = error.cloned();
+    }
+}
+
+/// What a runtime finds in the conflist's folder. `has_pods`: whether this node has podCIDRs.
+pub(super) fn found(conflist: &status::Conflist, has_pods: bool) -> Conflist {
+    let path = &conflist.path;
+    let first = configurations(path.parent().unwrap_or(path)).into_iter().next();
+    match first.filter(|first| first < path) {
+        _ if !has_pods => Conflist::Missing("this node has no podCIDR, so there is no conflist".to_owned()),
+        _ if !conflist.written => Conflist::Missing(format!("{} is not written", path.display())),
+        Some(first) => Conflist::After(first),
+        None => Conflist::First,
     }
 }
 

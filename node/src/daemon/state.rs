@@ -10,7 +10,6 @@ use std::time::{Duration, Instant, SystemTime};
 use anyhow::{Context as _, Result};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::sysctl;
-use ferrule_kit::cluster::configurations;
 use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
@@ -360,24 +359,6 @@ impl State {
         self.publish(false, None);
     }
 
-    /// What a runtime finds in the conflist's folder.
-    fn found(&mut self) -> word::Conflist {
-        let path = &self.status.conflist.path;
-        // First, so that no file is missed.
-        if self.folder.is_none() {
-            self.folder = conflist::watch_folder(path).ok();
-        }
-        let first = configurations(path.parent().unwrap_or(path)).into_iter().next();
-        match first.filter(|first| first < path) {
-            _ if !self.status.conflist.written => word::Conflist::Missing(match self.plan.desired.pods {
-                Some(_) => format!("{} is not written", path.display()),
-                None => "this node has no podCIDR for its pods, so there is no conflist".to_owned(),
-            }),
-            Some(first) => word::Conflist::After(first),
-            None => word::Conflist::First,
-        }
-    }
-
     /// Wants this node's public key in its object.
     fn announce(&mut self) {
         let Some(key) = self.wireguard.as_ref().map(wireguard::Part::public_key) else { return };
@@ -395,7 +376,12 @@ impl State {
         if work.is_some() {
             report::nodes(&mut self.status, &self.plan, self.watch.local());
         }
-        let (now, conflist, none) = (SystemTime::now(), self.found(), Peers::new());
+        // First, so that no file is missed.
+        if self.folder.is_none() {
+            self.folder = conflist::watch_folder(&self.status.conflist.path).ok();
+        }
+        let conflist = report::found(&self.status.conflist, self.plan.desired.pods.is_some());
+        let (now, none) = (SystemTime::now(), Peers::new());
         let proofs = self.voice.with_former(&self.proofs, now);
         let notes = self.interface.reasons();
         let facts = word::Facts {

@@ -180,3 +180,30 @@ fn proof(proof: &Proof) -> status::Proof {
         Proof::Lost { since, why } => status::Proof::Lost { since: text(since), why: why.clone() },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fresh_proofs_of_the_former_daemon_count_until_there_are_others() {
+        let (reports, _receiver) = mpsc::channel(1);
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let proofs = [
+            ("IPv4".to_owned(), proof(&Proof::Proved { at })),
+            ("IPv6".to_owned(), proof(&Proof::Proved { at })),
+        ];
+        let former = Status { proofs: proofs.into(), ..Status::default() };
+        let voice = Voice::new(reports, &former);
+        let families = |proofs: &Proofs, age: u64| -> Vec<IpFamily> {
+            voice.with_former(proofs, at + Duration::from_secs(age)).local.into_keys().collect()
+        };
+        assert_eq!(families(&Proofs::none(), 119), IpFamily::ALL);
+        assert_eq!(families(&Proofs::none(), 120), []);
+        let lost = Proof::Lost { since: at, why: String::new() };
+        let new = Proofs { local: [(IpFamily::V4, lost.clone())].into(), ..Proofs::none() };
+        assert_eq!(voice.with_former(&new, at).local[&IpFamily::V4], lost);
+        let before = Proofs::none();
+        assert_eq!(voice.with_former(&before, at - Duration::from_secs(1)), before, "a clock that went back");
+    }
+}

@@ -14,6 +14,7 @@ mod conflist;
 mod crowd;
 mod damage;
 mod interface;
+mod judge;
 mod killed;
 mod lab;
 mod member;

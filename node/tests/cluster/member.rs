@@ -86,7 +86,7 @@ impl Member {
     pub(crate) fn command(&self, wrapper: &str, arguments: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &format!(
-            "exec {wrapper} {} --kubeconfig {KUBECONFIG} --node-name {} --conflist {CONFLIST} --no-repair --gc-every 0 \
+            "exec {wrapper} {} --kubeconfig {KUBECONFIG} --node-name {} --conflist {CONFLIST} --no-repair --gc-every 0 --patience 2 \
              --machine-id {MACHINE} {arguments} 2>>{LOG}",
             self.program.display(), self.name
         )]);
@@ -109,6 +109,11 @@ impl Member {
 
     pub(crate) fn pid(&self) -> u32 {
         self.daemon.as_ref().expect("a daemon").id()
+    }
+
+    /// Whether a daemon runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.daemon.is_some() && self.is_running()
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
@@ -208,15 +213,26 @@ impl Member {
 
     /// As [`Member::pod`], with capabilities.
     pub(crate) fn pod_with(&self, name: &str, with: impl FnOnce(Attachment) -> Attachment) -> Running<'_> {
+        let running = self.attach(name, with).unwrap();
+        serve(&running.pod, name, PORT);
+        running
+    }
+
+    /// A pod without a server, and its addresses; or why it does not start.
+    pub(crate) fn try_pod(&self, name: &str) -> Result<(Pod, Vec<IpAddr>), String> {
+        self.attach(name, |attachment| attachment).map(|running| (running.pod, running.addresses))
+    }
+
+    fn attach(&self, name: &str, with: impl FnOnce(Attachment) -> Attachment) -> Result<Running<'_>, String> {
         let pod = self.node.pod(name).unwrap();
         pod.sh("ip link set lo up").unwrap();
         let network = self.node.run(|| Network::from_file(CONFLIST)).unwrap().unwrap();
         let attachment = with(pod.attachment("eth0"));
-        let result = self.node.runtime([bin_dir().unwrap()]).add(&network, &attachment).unwrap();
-        serve(&pod, name, PORT);
+        let runtime = self.node.runtime([bin_dir().unwrap()]);
+        let result = runtime.add(&network, &attachment).map_err(|error| error.to_string())?;
         let addresses =
             ips_of(&result).iter().map(|ip| ip.split('/').next().unwrap().parse().unwrap()).collect();
-        Running { member: self, pod, network, attachment, addresses }
+        Ok(Running { member: self, pod, network, attachment, addresses })
     }
 
     /// The answer of the daemon's server to this path: code and body.
