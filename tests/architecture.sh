@@ -139,10 +139,10 @@ only_host_local_and_installation_write_files() {
     # Absolute paths lead to /run or to the kernel's file systems. portmap's GC and the operator's commands read the runtime's
     # cache of results, those also the folders of host-local and flannel, the plugins', the networks' and the kubelet's, and tuning reads the
     # administrator's allowlist.
-    # The log of calls has its configuration and a default file. /org names objects of D-Bus, /v1.PodResourcesLister a method of gRPC, and
+    # The report names the distribution. The log of calls has its configuration and a default file. /org names objects of D-Bus, /v1.PodResourcesLister a method of gRPC, and
     # text() takes a JSON pointer.
     grep -E '"/[a-z]' <<<"$others" |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/var/lib/ferrule"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/var/lib/ferrule"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/etc/os-release"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 

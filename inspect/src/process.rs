@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use cni_common::captured::{self, Ended, Trouble};
 use cni_common::spec::REMEDY;
@@ -14,6 +15,14 @@ use serde_json::Value;
 const WAITS: &str = "end what the plugin waits for, or raise --timeout";
 /// What helps if a plugin ends without an answer.
 const BROKEN: &str = "install the plugin again";
+
+/// When all calls of this process have to end.
+static END: OnceLock<Instant> = OnceLock::new();
+
+/// Lets no call of a plugin last beyond this time, whatever its own limit. Later ones are not made.
+pub fn end_calls_at(end: Instant) {
+    END.get_or_init(|| end);
+}
 
 /// Calls the plugin in the first of the folders that has it, with these variables and CNI_PATH in addition to the environment.
 ///
@@ -26,6 +35,10 @@ pub fn call(
     stdin: &str,
     limit: Duration,
 ) -> Result<Ended, String> {
+    let limit = END.get().map_or(limit, |end| limit.min(end.saturating_duration_since(Instant::now())));
+    if END.get().is_some() && limit.is_zero() {
+        return Err("not called: there was no time left".to_owned());
+    }
     let mut command = Command::new(find(path, plugin)?);
     command.env_remove("CNI_COMMAND").env("CNI_PATH", join(path)).envs(variables.iter().copied());
     let ended =

@@ -1,5 +1,7 @@
 //! The command line. The comments are the texts of `--help` and of the man pages.
 
+pub(super) mod support;
+
 use std::path::PathBuf;
 
 use clap::builder::{ArgPredicate, ValueParser};
@@ -105,6 +107,15 @@ pub(super) enum Command {
     ///
     /// Exit status: 0 no errors; 1 there are errors, or the node could not be examined; 2 wrong usage.
     Doctor(Doctor),
+    /// Pack what is needed to find a fault into one archive
+    ///
+    /// Versions, kernel, settings, what doctor, inspect and check say, the log of the last hour, rules, links and routes of the
+    /// node and its pods, configurations, and the daemons' status. Names of pods, namespaces, containers, networks and nodes, and
+    /// addresses are masked: equal ones have equal masks, and subnets stay subnets. Secrets never enter. Nothing is changed. It
+    /// takes less than 10 seconds. What cannot be read is a line in README.txt of the archive. docs/report.md says how to read it.
+    ///
+    /// Exit status: 0 the archive is written; 1 failed; 2 wrong usage.
+    Report(support::Report),
     /// Print the last, slowest and failed calls of the plugins, if they are logged
     ///
     /// Prints the calls in the log and in its old file: by default the last 20.

@@ -12,6 +12,7 @@ mod others;
 mod partial;
 mod planted;
 mod readme;
+mod report;
 mod schema;
 mod shape;
 mod shown;
