@@ -39,6 +39,8 @@ writers=(
     cni-common/src/call_log/mod.rs  # opens ferrule.conf, for reading
     inspect/src/calls/otlp.rs       # the file of spans, at a path that the user names
     kernel/src/file.rs      # replaces a file, whose path the caller names: state files, that for Prometheus, the totals in /run
+    kernel/src/netns_file.rs # paths of network namespaces, which the caller names
+    inspect/src/selftest/pods.rs # the folder of cached results and the entries of ferrule test in it
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec

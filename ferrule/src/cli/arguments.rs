@@ -107,6 +107,16 @@ pub(super) enum Command {
     ///
     /// Exit status: 0 no errors; 1 there are errors, or the node could not be examined; 2 wrong usage.
     Doctor(Doctor),
+    /// Test the node's network with two pods of its own
+    ///
+    /// Attaches two pods to the network as the runtime would, sends packets between them, the node and a namespace that stands for the
+    /// world outside, and detaches them: pod to pod, node to pod, forwarding, masquerade, host port, limit, MTU without fragmentation,
+    /// IPv6, and a resolver if --dns names one. No other packet leaves the node; if ferrule-node knows health endpoints of other nodes,
+    /// a pod connects to them. One line for each test, with the reason and the remedy of a failure. A test that was killed is undone by
+    /// the next one, and by gc.
+    ///
+    /// Exit status: 0 no test failed; 1 a test failed, or there is nothing to test; 2 wrong usage.
+    Test(support::Test),
     /// Pack what is needed to find a fault into one archive
     ///
     /// Versions, kernel, settings, what doctor, inspect and check say, the log of the last hour, rules, links and routes of the

@@ -61,6 +61,7 @@ fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
         Command::Check(arguments) => return operator::check(arguments),
         Command::Shape(arguments) => return operator::shape(arguments),
         Command::Doctor(arguments) => return operator::doctor(arguments, &names),
+        Command::Test(arguments) => return support::test(arguments),
         Command::Report(arguments) => return support::report(arguments, &names),
         Command::Log(arguments) => return operator::log(arguments),
         Command::Metrics(arguments) => return operator::metrics(arguments),

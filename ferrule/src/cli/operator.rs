@@ -47,11 +47,11 @@ impl State {
 }
 
 /// A report of lines, or a document.
-fn report(text: String, is_json: bool) -> Text {
+pub(super) fn report(text: String, is_json: bool) -> Text {
     if is_json { Text::json(text) } else { Text::lines(text) }
 }
 
-fn seconds(number: u32) -> Duration {
+pub(super) fn seconds(number: u32) -> Duration {
     Duration::from_secs(number.into())
 }
 

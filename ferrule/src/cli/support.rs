@@ -6,13 +6,16 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use cni_common::line::Line;
+use cni_common::line::{Line, Text};
 use ferrule_inspect::report::{self, Extra, Options};
+use ferrule_inspect::selftest;
 use ferrule_install::console::{note, say};
 use ferrule_install::fingerprint::Fingerprint;
 use ferrule_install::options::Status;
+use ferrule_install::signals::Signals;
 
-use super::arguments::support::Report;
+use super::arguments::support::{Report, Test};
+use super::operator::seconds;
 
 /// The output that means standard output.
 const STANDARD: &str = "-";
@@ -57,6 +60,32 @@ pub(super) fn report(arguments: &Report, names: &[&'static str]) -> Result<u8> {
         say(Line::new(told))
     }
     Ok(0)
+}
+
+pub(super) fn test(Test { network, dns, conf_dir, plugins, json, cache, node }: &Test) -> Result<u8> {
+    let signals = Signals::catch()?;
+    node.enter()?;
+    let options = selftest::Options {
+        results: cache.dir.join("results"),
+        conf_dir: conf_dir.clone(),
+        path: plugins.programs.bin_dir.clone(),
+        limit: seconds(plugins.timeout),
+        init: node.init,
+        network: network.clone(),
+        dns: *dns,
+    };
+    let mut tell = |test: &selftest::Test| {
+        if !json {
+            test.lines().into_iter().for_each(say);
+        }
+    };
+    let tests = selftest::run(&options, &|| signals.check().is_err(), &mut tell)?;
+    match json {
+        true => say(Text::json(selftest::document(&tests))),
+        false => say(Line::new(selftest::summary(&tests))),
+    }
+    signals.check()?;
+    Ok(u8::from(!selftest::is_passed(&tests)))
 }
 
 /// What `ferrule status` and `ferrule version` say.

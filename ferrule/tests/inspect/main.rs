@@ -5,6 +5,7 @@
 mod alive;
 mod budget;
 mod claims;
+mod connectivity;
 mod doctor;
 mod fixture;
 mod leaks;
