@@ -40,7 +40,7 @@ writers=(
     inspect/src/calls/otlp.rs       # the file of spans, at a path that the user names
     kernel/src/file.rs      # replaces a file, whose path the caller names: state files, that for Prometheus, the totals in /run
     kernel/src/netns_file.rs # paths of network namespaces, which the caller names
-    inspect/src/selftest/pods.rs # the folder of cached results and the entries of ferrule test in it
+    inspect/src/selftest/pods.rs # the records of ferrule test, in /run/ferrule-test
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec

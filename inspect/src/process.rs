@@ -24,6 +24,16 @@ pub fn end_calls_at(end: Instant) {
     END.get_or_init(|| end);
 }
 
+/// The limit of a call that begins now.
+///
+/// # Errors
+/// No time is left.
+pub(crate) fn within(limit: Duration) -> Result<Duration, String> {
+    let Some(end) = END.get() else { return Ok(limit) };
+    let limit = limit.min(end.saturating_duration_since(Instant::now()));
+    if limit.is_zero() { Err("not called: there was no time left".to_owned()) } else { Ok(limit) }
+}
+
 /// Calls the plugin in the first of the folders that has it, with these variables and CNI_PATH in addition to the environment.
 ///
 /// # Errors
@@ -35,10 +45,7 @@ pub fn call(
     stdin: &str,
     limit: Duration,
 ) -> Result<Ended, String> {
-    let limit = END.get().map_or(limit, |end| limit.min(end.saturating_duration_since(Instant::now())));
-    if END.get().is_some() && limit.is_zero() {
-        return Err("not called: there was no time left".to_owned());
-    }
+    let limit = within(limit)?;
     let mut command = Command::new(find(path, plugin)?);
     command.env_remove("CNI_COMMAND").env("CNI_PATH", join(path)).envs(variables.iter().copied());
     let ended =

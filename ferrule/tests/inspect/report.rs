@@ -131,7 +131,7 @@ fn a_report_tells_all_and_betrays_nothing() {
     let file = |name: &str| {
         fs::read_to_string(folder.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     };
-    assert!(file("README.txt").contains("nft: still running after 5 s"), "{}", file("README.txt"));
+    assert!(file("README.txt").contains("nft: still running after 4 s"), "{}", file("README.txt"));
     assert!(file("check.txt").contains("2 sound, 0 failed"), "{}", file("check.txt"));
     assert!(file("sysctls.txt").contains("net/ipv4/ip_forward 1"));
     assert!(file("doctor.txt").contains("ok: network network-"), "{}", file("doctor.txt"));

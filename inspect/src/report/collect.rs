@@ -64,6 +64,8 @@ pub(super) struct Found {
     pub(super) files: Vec<File>,
     /// Names that the files do not name as such.
     pub(super) names: Vec<(Class, String)>,
+    /// Documents that teach names and are no files.
+    pub(super) learned: Vec<Value>,
     pub(super) failures: Vec<String>,
 }
 
@@ -87,6 +89,7 @@ pub(super) struct Outcome {
     pub(super) took: Option<Duration>,
     pub(super) files: Vec<File>,
     pub(super) names: Vec<(Class, String)>,
+    pub(super) learned: Vec<Value>,
     pub(super) failures: Vec<String>,
 }
 
@@ -116,9 +119,9 @@ pub(super) fn collect(parts: Vec<Part>, end: Instant) -> Vec<Outcome> {
         ended = changed.wait_timeout(ended, rest).unwrap_or_else(PoisonError::into_inner).0;
     }
     let mut outcomes: Vec<Outcome> = names.into_iter().map(Outcome::missing).collect();
-    for (at, took, Found { files, names, failures }) in ended.drain(..) {
+    for (at, took, Found { files, names, learned, failures }) in ended.drain(..) {
         let part = outcomes[at].part;
-        outcomes[at] = Outcome { part, took: Some(took), files, names, failures };
+        outcomes[at] = Outcome { part, took: Some(took), files, names, learned, failures };
     }
     outcomes
 }
@@ -126,7 +129,7 @@ pub(super) fn collect(parts: Vec<Part>, end: Instant) -> Vec<Outcome> {
 impl Outcome {
     fn missing(part: &'static str) -> Outcome {
         let failures = vec!["did not end in time, or could not be started".to_owned()];
-        Outcome { part, took: None, files: Vec::new(), names: Vec::new(), failures }
+        Outcome { part, took: None, files: Vec::new(), names: Vec::new(), learned: Vec::new(), failures }
     }
 }
 

@@ -122,6 +122,12 @@ fn is_sysctl(key: &str) -> bool {
     key.starts_with("net.") || key.starts_with("net/")
 }
 
+/// The status file of `ferrule-node`, or null.
+pub(super) fn status() -> Value {
+    let bytes = file::read(&Path::new(STATE).join(STATUS_FILE)).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
+}
+
 /// What `ferrule-node` has written, and what it answers.
 pub(super) fn daemons() -> Found {
     let mut found = Found::default();

@@ -38,12 +38,13 @@ pub(super) fn of_node() -> Found {
 pub(super) fn of_pods(roots: &Roots) -> Found {
     let sight = Sight::of_check(roots.init, &roots.results);
     let cache = Cache::read(&roots.results, &sight);
+    let names = parts::names_of(&cache);
     let mut namespaces = BTreeMap::new();
     for entry in &cache.entries {
         let of_pod = namespaces.entry(entry.netns.as_str()).or_insert_with(Vec::new);
         of_pod.push(format!("{} {}", entry.pod.as_deref().unwrap_or_default(), entry.owner));
     }
-    let (mut text, mut found) = (String::new(), Found::default());
+    let (mut text, mut found) = (String::new(), Found { names, ..Found::default() });
     let end = Instant::now() + PODS.time;
     budget::within(&mut PODS.clone(), || {
         for (path, owners) in namespaces {

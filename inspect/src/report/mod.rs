@@ -84,6 +84,7 @@ pub fn run(options: Options) -> Report {
     let mut names = Names::default();
     for outcome in &outcomes {
         outcome.names.iter().for_each(|(class, name)| names.learn(*class, name));
+        outcome.learned.iter().for_each(|document| names.learn_from(document));
         for file in &outcome.files {
             file.learn(&mut names);
         }

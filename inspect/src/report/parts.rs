@@ -9,19 +9,22 @@ use serde_json::{Value, json};
 use super::collect::{File, Found, Part};
 use super::mask::names::Class;
 use super::{Options, configs, facts, links, rules};
-use crate::cache::Entry;
+use crate::cache::{Cache, Entry};
 use crate::calls::Call;
 use crate::calls::read::{calls, log_file};
 use crate::calls::table::table;
-use crate::doctor::{self, Places, examine};
-use crate::model::Sockets;
+use crate::check;
+use crate::doctor::{self, Places, examine, networks};
+use crate::model::{Object, Sockets};
 use crate::node::{Node, Roots};
+use crate::sight::{self, Sight};
 use crate::table::Style;
 use crate::view::{Query, View};
-use crate::{check, sight};
 
 /// How long one call of a plugin may take.
 const CALL: Duration = Duration::from_secs(3);
+/// The most attachments, objects and calls as JSON.
+const MOST: usize = 3000;
 /// How far back the log is read.
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -70,15 +73,27 @@ pub(super) fn all(options: Options) -> Vec<Part> {
 }
 
 fn doctor(places: &Places, ours: &[&str]) -> Found {
-    match examine(places, ours) {
-        Ok(subjects) => Found::file(File::text("doctor.txt", doctor::report(&subjects, false, None))),
-        Err(error) => Found::failed(error),
-    }
+    let subjects = match examine(places, ours) {
+        Ok(subjects) => subjects,
+        Err(error) => return Found::failed(error),
+    };
+    let (networks, _) = networks::read(&places.conf_dir);
+    let mut found = Found::file(File::text("doctor.txt", doctor::report(&subjects, false, None)));
+    found.names.extend(networks.into_iter().map(|network| (Class::Network, network.name)));
+    // The problems of ferrule-node name nodes.
+    found.learned.push(configs::status());
+    found
 }
 
 fn check(results: &Path, init: Option<u32>, path: &[std::path::PathBuf]) -> Found {
     let checked = check::run(results, init, path, CALL, true);
-    Found::file(File::text("check.txt", checked.report(false)))
+    let cache = Cache::read(results, &Sight::of_check(init, results));
+    let mut names = names_of(&cache);
+    for check in &checked.checks {
+        names.extend(check.owner.container.iter().map(|name| (Class::Container, name.clone())));
+        names.extend(check.owner.network.iter().map(|name| (Class::Network, name.clone())));
+    }
+    Found { names, ..Found::file(File::text("check.txt", checked.report(false))) }
 }
 
 fn inspect(roots: &Roots) -> Found {
@@ -96,11 +111,17 @@ fn inspect(roots: &Roots) -> Found {
         .map(|(view, file)| File::text(format!("inspect/{file}"), query(view).text(&node, Style::default())));
     found.files.extend(views);
     // A path may be no UTF-8.
-    match serde_json::to_value((node.attachments(true), &node.objects)) {
-        Ok(document) => {
-            let document = json!({"attachments": document[0], "objects": document[1]});
-            found.files.push(File::json("inspect/node.json", document));
-        }
+    let mut attachments = node.attachments(true);
+    attachments.truncate(MOST);
+    // Their objects follow.
+    attachments.iter_mut().for_each(|attached| attached.objects.clear());
+    let objects: Vec<&Object> = node.objects.iter().take(MOST).collect();
+    let document = serde_json::to_value((attachments, objects));
+    match document {
+        Ok(document) => found.files.push(File::json(
+            "inspect/node.json",
+            json!({"attachments": document[0], "objects": document[1]}),
+        )),
         Err(error) => found.failures.push(format!("node.json: {error}")),
     }
     found
@@ -121,7 +142,16 @@ fn names(node: &Node) -> Vec<(Class, String)> {
             add(Class::Pod, pod);
         }
     }
-    for Entry { owner, pod, netns, sent, .. } in &node.evidence.cache.entries {
+    names.extend(names_of(&node.evidence.cache));
+    names.retain(|(_, name)| !name.is_empty());
+    names
+}
+
+/// The names in the cached results. Each part that may print one learns them itself: another part may not end in time.
+pub(super) fn names_of(cache: &Cache) -> Vec<(Class, String)> {
+    let mut names = Vec::new();
+    let mut add = |class, name: &str| names.push((class, name.to_owned()));
+    for Entry { owner, pod, netns, sent, .. } in &cache.entries {
         owner.container.iter().for_each(|name| add(Class::Container, name));
         owner.network.iter().for_each(|name| add(Class::Network, name));
         let pod = pod.as_deref().unwrap_or_default();
@@ -155,6 +185,7 @@ fn log_of_calls(given: Option<&Path>) -> Found {
     let since = rfc3339(now.saturating_sub(HOUR));
     calls.retain(|call| call.text("time") >= since.as_str());
     calls.sort_by(|one, other| one.text("time").cmp(other.text("time")));
+    calls.drain(..calls.len().saturating_sub(MOST));
     calls.iter_mut().for_each(without_baggage);
     let lines: Vec<Value> = calls.iter().map(|call| call.json.clone()).collect();
     let text = File::text("log.txt", table(&calls, Style::default()));

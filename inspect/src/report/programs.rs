@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use cni_common::captured::{self, Trouble};
 
+use crate::process;
+
 /// Where they are, if the caller's PATH does not say.
 const PATH: &str = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin";
 
@@ -22,6 +24,7 @@ pub(super) fn output(words: &[&str], limit: Duration) -> Result<Option<String>, 
     else {
         return Ok(None);
     };
+    let limit = process::within(limit)?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("PATH", path).env("LC_ALL", "C");
     let ended =

@@ -15,7 +15,7 @@ use crate::line::clean;
 use crate::model::Sockets;
 
 /// How long one program may take.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(4);
 
 /// A program that lists rules.
 #[derive(Clone, Copy)]

@@ -1,7 +1,6 @@
 //! The tests. Each is a function of the scene; what failed is explained by [`why`](super::why).
 
 use std::cell::OnceCell;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -16,6 +15,8 @@ use super::traffic::{Pair, Place, connect, reach, resolve, told, transfer};
 use super::{Test, why};
 use crate::doctor::networks::Network;
 
+const POD_TO_POD: &str = "pod to pod";
+const NODE_TO_POD: &str = "node to pod";
 /// How many bytes the test of a limit sends.
 const AMOUNT: usize = 1 << 20;
 /// How long one datagram may take there and back.
@@ -97,15 +98,31 @@ impl Scene<'_> {
     fn near(&self, is_v4: bool) -> Vec<Test> {
         let Some([a, b]) = self.addresses(is_v4) else { return Vec::new() };
         let at = SocketAddr::new(b, 0);
-        let tests = [
-            ("pod to pod", format!("{a} reaches {b}"), connect(self.a(), self.b(), at, None)),
-            ("node to pod", format!("the node reaches {b}"), connect(Place::Node, self.b(), at, None)),
-        ];
-        let test = |(name, seen, outcome): (&str, String, io::Result<IpAddr>)| match outcome {
-            Ok(_) => Test::ok(named(name, is_v4), seen),
-            Err(error) => self.failed(named(name, is_v4), format!("{b}: {}", told(&error)), is_v4),
+        let pods = match connect(self.a(), self.b(), at, None) {
+            Ok(_) => Test::ok(named(POD_TO_POD, is_v4), format!("{a} reaches {b}")),
+            Err(_) if self.keeps_apart() => Test::skipped(
+                named(POD_TO_POD, is_v4),
+                "the network has portIsolation: pods do not reach each other",
+            ),
+            Err(error) => match why::isolated(self.pods) {
+                Some(why) => Test::failed(
+                    named(POD_TO_POD, is_v4),
+                    format!("{b}: {}{why}", told(&error)),
+                    why::ISOLATED,
+                ),
+                None => self.failed(named(POD_TO_POD, is_v4), format!("{b}: {}", told(&error)), is_v4),
+            },
         };
-        tests.into_iter().map(test).collect()
+        let node = match connect(Place::Node, self.b(), at, None) {
+            Ok(_) => Test::ok(named(NODE_TO_POD, is_v4), format!("the node reaches {b}")),
+            Err(error) => self.failed(named(NODE_TO_POD, is_v4), format!("{b}: {}", told(&error)), is_v4),
+        };
+        vec![pods, node]
+    }
+
+    /// Whether the network keeps its pods apart on purpose.
+    fn keeps_apart(&self) -> bool {
+        self.network.plugins.iter().any(|plugin| plugin["portIsolation"] == true)
     }
 
     /// Through the node: forwarding, and whose address the other side sees.
@@ -219,7 +236,7 @@ impl Scene<'_> {
         let Some(b) = self.pods[1].address(is_v4) else {
             return Test::skipped(name, "the pod has no address");
         };
-        let took = match transfer(self.a(), self.b(), SocketAddr::new(b, 0), AMOUNT) {
+        let took = match transfer(Place::Node, self.b(), SocketAddr::new(b, 0), AMOUNT) {
             Ok(took) => took,
             Err(error) => return self.failed(name.to_owned(), told(&error), is_v4),
         };

@@ -132,13 +132,13 @@ pub fn run(
         return Err(CniError::internal(format!("{NOT_WHOLE}: {why}")));
     }
     let network = choose(options)?;
-    let site = Site { results: &options.results, path: &options.path, limit: options.limit };
+    let site = Site { path: &options.path, limit: options.limit };
     let mut tests = Vec::new();
     let mut add = |test: Test| {
         tell(&test);
         tests.push(test);
     };
-    let left_over = LeftOver::find(&options.results, &sight);
+    let left_over = LeftOver::find(&sight);
     if !left_over.is_empty() {
         left_over.remove(&site).map_err(CniError::internal)?;
         add(Test::ok("former test", "what a killed test had left is removed"));
@@ -168,8 +168,7 @@ pub fn run(
         Err(why) => add(Test::failed("attach", why, why::ATTACH)),
     }
     drop(outside);
-    let removed =
-        LeftOver::find(&options.results, &Sight::of_check(options.init, &options.results)).remove(&site);
+    let removed = LeftOver::find(&Sight::of_check(options.init, &options.results)).remove(&site);
     add(match removed {
         Ok(()) => Test::ok("detach", "both pods are gone"),
         Err(why) => Test::failed("detach", why, why::DETACH),
@@ -183,14 +182,14 @@ pub fn run(
 /// The lock's file cannot be opened.
 pub(crate) fn left_over(roots: &Roots) -> Result<Option<(File, LeftOver)>, CniError> {
     let sight = Sight::of_check(roots.init, &roots.results);
-    let left = LeftOver::find(&roots.results, &sight);
+    let left = LeftOver::find(&sight);
     // In another network namespace, the folder of namespaces may be that of another node.
     if left.is_empty() || sight.partial.is_some() {
         return Ok(None);
     }
     let Some(lock) = lock()? else { return Ok(None) };
     // A test may have ended meanwhile.
-    Ok(Some((lock, LeftOver::find(&roots.results, &sight))))
+    Ok(Some((lock, LeftOver::find(&sight))))
 }
 
 /// The lock, unless a test holds it.

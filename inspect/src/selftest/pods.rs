@@ -1,10 +1,11 @@
-//! The pods of the test: attaches and detaches them as a runtime does, with an entry in libcni's cache from before the ADD until after
-//! the DEL. So a test that was killed can be undone, and `ferrule gc` and `inspect` know the pods.
+//! The pods of the test: attaches and detaches them as a runtime does, with an entry as in libcni's cache, but in a folder of its own,
+//! from before the ADD until after the DEL. So a test that was killed can be undone.
 //!
 //! # References
 //! AddNetworkList and DelNetworkList in libcni/api.go.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +31,8 @@ use crate::sight::Sight;
 
 /// The container IDs of the two pods.
 const PODS: [&str; 2] = ["ferrule-test-a", "ferrule-test-b"];
+/// The entries of the pods. The runtime's folder is not touched: gc would take an empty one for that of a runtime without pods.
+const RECORDS: &str = "/run/ferrule-test";
 /// The interface.
 const IFNAME: &str = "eth0";
 /// How long the kernel may take to take a namespace apart.
@@ -43,9 +46,8 @@ pub(super) const RATE: u64 = 16_000_000;
 /// Its burst in bit.
 pub(super) const BURST: u64 = 1_000_000;
 
-/// Where the state of containers is, and the plugins.
+/// Where the plugins are.
 pub(super) struct Site<'o> {
-    pub(super) results: &'o Path,
     pub(super) path: &'o [PathBuf],
     pub(super) limit: Duration,
 }
@@ -125,7 +127,7 @@ impl Site<'_> {
             sent,
             ..Entry::default()
         };
-        entry.file = self.results.join(format!("{}-{pod}-{IFNAME}", network.name));
+        entry.file = Path::new(RECORDS).join(format!("{}-{pod}-{IFNAME}", network.name));
         write(&entry)?;
         netns_file::make(&path).map_err(|error| format!("make the namespace {}: {error}", path.display()))?;
         let netns = Netns::open(&entry.netns).map_err(|error| error.to_string())?;
@@ -203,8 +205,8 @@ pub(crate) struct LeftOver {
 }
 
 impl LeftOver {
-    pub(crate) fn find(results: &Path, sight: &Sight) -> LeftOver {
-        let mut entries = Cache::read(results, sight).entries;
+    pub(crate) fn find(sight: &Sight) -> LeftOver {
+        let mut entries = Cache::read(Path::new(RECORDS), sight).entries;
         entries.retain(|entry| PODS.iter().any(|pod| entry.owner.container.as_deref() == Some(pod)));
         let paths = PODS.into_iter().chain([NAME]).map(netns_path);
         LeftOver { entries, namespaces: paths.filter(|path| fs::symlink_metadata(path).is_ok()).collect() }
@@ -239,8 +241,16 @@ impl LeftOver {
     /// Removes the namespaces, and the entries of the cache.
     pub(crate) fn forget(&self) -> Result<(), String> {
         self.end()?;
+        self.remove_entries()?;
+        match fs::remove_dir(RECORDS) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(format!("remove {RECORDS}: {error}")),
+            _ => Ok(()),
+        }
+    }
+
+    fn remove_entries(&self) -> Result<(), String> {
         self.entries.iter().try_for_each(|Entry { file, .. }| match fs::remove_file(file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
                 Err(format!("remove {}: {error}", file.display()))
             }
             _ => Ok(()),

@@ -1,5 +1,6 @@
 //! The reasons of failures, with the remedies.
 
+use ferrule_kernel::netlink::Link;
 use ferrule_kernel::sysctl;
 use ferrule_kit::socket;
 
@@ -15,6 +16,7 @@ pub(super) const REMOVED: &str = "something removes what the plugins make, such 
 pub(super) const MTU: &str = "set the key mtu of the network to what passes, or raise the MTU of the link";
 pub(super) const NODE: &str =
     "ferrule-node status on both nodes says how they reach each other; look for a firewall between them";
+pub(super) const ISOLATED: &str = "another program has isolated them: bridge link set dev NAME isolated off";
 const DROPS: &str =
     "add the plugin firewall to the network, or accept the packets of its subnet in this chain";
 const UNKNOWN: &str =
@@ -38,15 +40,27 @@ pub(super) fn of(checked: &Result<(), String>, seen: String, is_v4: bool) -> (St
     (seen, UNKNOWN.to_owned())
 }
 
-/// The links on the way, of the node, whose MTU is less than that of the pod, as the end of a sentence.
-pub(super) fn narrow_links(pods: &[Attached], mtu: u32) -> String {
-    let links = socket::route().ok().and_then(|mut socket| socket.links(None).ok()).unwrap_or_default();
+/// The links of the node that the results of the pods name.
+fn links(pods: &[Attached]) -> Vec<Link> {
+    let mut links = socket::route().ok().and_then(|mut socket| socket.links(None).ok()).unwrap_or_default();
     let results = pods.iter().map(|pod| &pod.entry.sent.result);
     let of_pods = results.flat_map(|result| result["interfaces"].as_array().into_iter().flatten());
     let names: Vec<&str> = of_pods.filter_map(|link| link["name"].as_str()).collect();
-    let is_narrow =
-        |link: &&ferrule_kernel::netlink::Link| link.mtu < mtu && names.contains(&link.name.as_str());
-    let narrow =
-        links.iter().filter(is_narrow).map(|link| format!("; the MTU of {} is {}", link.name, link.mtu));
-    narrow.collect()
+    links.retain(|link| names.contains(&link.name.as_str()));
+    links
+}
+
+/// The links on the way whose MTU is less than that of the pod, as the end of a sentence.
+pub(super) fn narrow_links(pods: &[Attached], mtu: u32) -> String {
+    let links = links(pods);
+    let narrow = links.iter().filter(|link| link.mtu < mtu);
+    narrow.map(|link| format!("; the MTU of {} is {}", link.name, link.mtu)).collect()
+}
+
+/// The ends of both pods if their bridge keeps them apart, as the end of a sentence.
+pub(super) fn isolated(pods: &[Attached]) -> Option<String> {
+    let links = links(pods);
+    let apart = links.iter().filter(|link| link.port.isolated == Some(true)).map(|link| link.name.as_str());
+    let apart: Vec<&str> = apart.collect();
+    (apart.len() > 1).then(|| format!("; {} are isolated ports of a bridge", apart.join(" and ")))
 }

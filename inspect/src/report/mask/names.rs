@@ -1,6 +1,6 @@
 //! The names that a node has: of pods, containers, networks and nodes. Pure.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::RandomState;
 use std::net::IpAddr;
 
@@ -130,7 +130,8 @@ pub(in crate::report) struct Names {
     classes: HashMap<String, Class>,
     /// Each form, with the name.
     forms: HashMap<String, String>,
-    lengths: BTreeSet<usize>,
+    /// The lengths of the forms with this first byte.
+    lengths: BTreeMap<u8, BTreeSet<usize>>,
 }
 
 impl Names {
@@ -148,8 +149,8 @@ impl Names {
         let xml =
             shown.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;");
         for form in [name, short(name), shown.trim(), xml.trim(), &name.escape_debug().to_string()] {
-            if !form.is_empty() {
-                self.lengths.insert(form.len());
+            if let Some(first) = form.bytes().next() {
+                self.lengths.entry(first).or_default().insert(form.len());
                 self.forms.entry(form.to_owned()).or_insert_with(|| name.to_owned());
             }
         }
@@ -217,7 +218,8 @@ impl Names {
         if previous.is_some_and(char::is_alphanumeric) {
             return None;
         }
-        let forms = self.lengths.iter().rev().filter_map(|len| rest.get(..*len));
+        let lengths = self.lengths.get(rest.as_bytes().first()?)?;
+        let forms = lengths.iter().rev().filter_map(|len| rest.get(..*len));
         let is_end = |form: &str| !rest[form.len()..].starts_with(char::is_alphanumeric);
         let mut found = forms.filter(|form| form.len() >= LONG || is_end(form));
         found.find_map(|form| Some((form.len(), self.mask(form, key)?)))

@@ -67,6 +67,10 @@ pub(super) fn at(previous: Option<char>, rest: &str) -> Option<(usize, String)> 
 
 /// `LABEL=SECRET`, `LABEL: SECRET`, `--LABEL SECRET` or `Bearer SECRET`.
 fn labelled(previous: Option<char>, rest: &str) -> Option<(usize, String)> {
+    // Most characters begin no label.
+    if !rest.as_bytes().first().is_some_and(|first| b"abcpst".contains(&first.to_ascii_lowercase())) {
+        return None;
+    }
     let starts_with =
         |label: &str| rest.get(..label.len()).is_some_and(|start| start.eq_ignore_ascii_case(label));
     let start = match SCHEMES.iter().find(|scheme| starts_with(scheme)) {
