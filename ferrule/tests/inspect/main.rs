@@ -7,6 +7,7 @@ mod budget;
 mod claims;
 mod connectivity;
 mod doctor;
+mod first_night;
 mod fixture;
 mod leaks;
 mod others;
