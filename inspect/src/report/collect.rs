@@ -6,11 +6,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::LONGEST;
 use super::mask::Mask;
 use super::mask::names::{Class, Names};
 use crate::line::{Text, clean};
 use crate::text::beginning;
+
+/// The most bytes of a text: one with rules of a large node is cut.
+const LONGEST: usize = 1 << 20;
+/// The most bytes of a document. The parts keep to less.
+const DOCUMENT: usize = 8 << 20;
+/// From this length on, a document is one line.
+const READABLE: usize = 1 << 16;
 
 /// The content of a file.
 pub(super) enum Content {
@@ -42,13 +48,24 @@ impl File {
         }
     }
 
-    /// Its clean and masked text.
+    /// Its clean and masked text. A document is readable if it is small, and else on one line.
     pub(super) fn masked(&self, mask: &Mask) -> String {
-        match &self.content {
-            Content::Text(text) => mask.text(&cleaned(text)),
-            Content::Rules(text) => mask.rules(&cleaned(text)),
-            Content::Json(value) => Text::json(format_args!("{:#}\n", mask.json(value))).to_string(),
-        }
+        let value = match &self.content {
+            Content::Text(text) => return cut(mask.text(&cleaned(text)), LONGEST),
+            Content::Rules(text) => return cut(mask.rules(&cleaned(text)), LONGEST),
+            Content::Json(value) => mask.json(value),
+        };
+        let line = value.to_string();
+        let text = if line.len() < READABLE { format!("{value:#}") } else { line };
+        cut(Text::json(format_args!("{text}\n")).to_string(), DOCUMENT)
+    }
+}
+
+/// The beginning of a text that is too long.
+fn cut(text: String, most: usize) -> String {
+    match beginning(&text, most) {
+        whole if whole.len() == text.len() => text,
+        start => format!("{start}\n(the rest is left out)\n"),
     }
 }
 

@@ -25,14 +25,11 @@ use self::mask::Mask;
 use self::mask::names::Names;
 use crate::line::clean;
 use crate::process;
-use crate::text::beginning;
 
 /// When the plugins that the parts call have to end.
 const PLUGINS_END: Duration = Duration::from_secs(5);
 /// When the parts have to end. Masking and writing follow.
 const PARTS_END: Duration = Duration::from_secs(7);
-/// The most bytes of one file. A file with rules of a large node is cut.
-const LONGEST: usize = 1 << 20;
 
 /// A part that the caller adds.
 pub type Extra = Box<dyn FnOnce() -> Result<String, String> + Send>;
@@ -94,7 +91,7 @@ pub fn run(options: Options) -> Report {
     let mut failures = Vec::new();
     for Outcome { part, files: found, failures: of_part, .. } in &outcomes {
         failures.extend(of_part.iter().map(|why| mask.text(&clean(&format!("{part}: {why}")))));
-        files.extend(found.iter().map(|file| (file.name.clone(), cut(file.masked(&mask)))));
+        files.extend(found.iter().map(|file| (file.name.clone(), file.masked(&mask))));
     }
     files[0].1 = readme(&time, unmasked, &outcomes, &failures);
     let name = format!("ferrule-report-{}", time[..19].replace([':', '-'], ""));
@@ -134,12 +131,4 @@ fn readme(time: &str, unmasked: bool, outcomes: &[Outcome], failures: &[String])
         failures => failures.iter().for_each(|why| text += &format!("{why}\n")),
     }
     text
-}
-
-/// The beginning of a text that is too long.
-fn cut(text: String) -> String {
-    match beginning(&text, LONGEST) {
-        whole if whole.len() == text.len() => text,
-        start => format!("{start}\n(the rest is left out)\n"),
-    }
 }

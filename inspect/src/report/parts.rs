@@ -23,7 +23,9 @@ use crate::view::{Query, View};
 
 /// How long one call of a plugin may take.
 const CALL: Duration = Duration::from_secs(3);
-/// The most attachments, objects and calls as JSON.
+/// The most bytes of calls; older ones are left out.
+const LOG: usize = 2 << 20;
+/// The most attachments and objects as JSON.
 const MOST: usize = 3000;
 /// How far back the log is read.
 const HOUR: Duration = Duration::from_secs(3600);
@@ -185,7 +187,13 @@ fn log_of_calls(given: Option<&Path>) -> Found {
     let since = rfc3339(now.saturating_sub(HOUR));
     calls.retain(|call| call.text("time") >= since.as_str());
     calls.sort_by(|one, other| one.text("time").cmp(other.text("time")));
-    calls.drain(..calls.len().saturating_sub(MOST));
+    let mut bytes = 0;
+    let is_last = |call: &&Call| {
+        bytes += call.json.to_string().len();
+        bytes <= LOG
+    };
+    let count = calls.iter().rev().take_while(is_last).count();
+    calls.drain(..calls.len() - count);
     calls.iter_mut().for_each(without_baggage);
     let lines: Vec<Value> = calls.iter().map(|call| call.json.clone()).collect();
     let text = File::text("log.txt", table(&calls, Style::default()));
