@@ -35,8 +35,8 @@ second_versions=(
 # Files that may open files for writing, beside all of host-local and of the installation, which no plugin uses.
 writers=(
     cni-common/src/netns.rs # opens a network namespace, for reading
-    cni-common/src/call_log/file.rs # the log of calls, at a path that the administrator names
-    cni-common/src/call_log/mod.rs  # opens ferrule.conf, for reading
+    cni-common/src/plugin/call_log/file.rs # the log of calls, at a path that the administrator names
+    cni-common/src/plugin/call_log/mod.rs  # opens ferrule.conf, for reading
     inspect/src/calls/otlp.rs       # the file of spans, at a path that the user names
     kernel/src/file.rs      # replaces a file, whose path the caller names: state files, that for Prometheus, the totals in /run
     kernel/src/netns_file.rs # paths of network namespaces, which the caller names

@@ -20,7 +20,6 @@
 
 #![deny(missing_docs)]
 
-pub mod budget;
 pub mod conntrack;
 pub mod file;
 pub mod ip;
@@ -32,11 +31,11 @@ pub mod netns;
 pub mod netns_file;
 pub mod nftables;
 pub mod notices;
-pub mod observer;
 pub mod retry;
 mod sorted;
 pub mod sysctl;
 pub mod tun;
 pub mod unix_stream;
 
+pub use netlink::{budget, observer};
 pub use sorted::sorted;

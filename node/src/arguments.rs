@@ -159,6 +159,12 @@ pub struct Options {
     /// The folder of status.json
     #[arg(long, global = true, value_name = "DIR", default_value = cluster::STATE)]
     pub state: PathBuf,
+    /// The nodes of the API server's last answer, for a start while it is away
+    #[arg(long, global = true, value_name = "FILE", default_value = "/var/lib/ferrule/node/plan")]
+    pub plan_file: PathBuf,
+    /// The file of the machine's identifier: the plan file of another machine does not count
+    #[arg(long, global = true, hide = true, value_name = "FILE", default_value = "/etc/machine-id")]
+    pub machine_id: PathBuf,
     /// How often `ferrule gc` runs; 0 for never
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(..=31_536_000))]
     pub gc_every: u64,
@@ -177,6 +183,9 @@ pub struct Options {
     /// The longest pause between two attempts to reach an API server
     #[arg(long, global = true, hide = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub longest_pause: u64,
+    /// How long a node may be away while it restarts, and a fifth of the time in which it counts as new
+    #[arg(long, global = true, hide = true, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub patience: u64,
 }
 
 impl Options {

@@ -153,15 +153,37 @@ pub fn write(path: &Path, text: &str) -> Result<bool> {
 /// # Errors
 /// It is gone already, or this user has too many of them.
 pub fn watch(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
-    let queue = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
     // The kernel tells of a name that is removed as a change of the attributes, and at once.
-    let flags = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
+    notices(path, AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF)
+}
+
+/// A descriptor that is readable when the conflist's folder has got or lost a file: runtimes take the first one.
+///
+/// # Errors
+/// There is no folder, or this user has too many descriptors.
+pub fn watch_folder(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
+    let moved = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_MOVED_FROM;
+    notices(path.parent().unwrap_or(path), AddWatchFlags::IN_CREATE | AddWatchFlags::IN_DELETE | moved)
+}
+
+fn notices(path: &Path, flags: AddWatchFlags) -> io::Result<AsyncFd<OwnedFd>> {
+    let queue = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
     queue.add_watch(path, flags)?;
     #[expect(
         deprecated,
         reason = "its successor is unsafe; an OwnedFd keeps its descriptor, which is all that this demands"
     )]
     AsyncFd::new(queue.into())
+}
+
+/// Removes the conflist if it is ours and has other networks: it could not be replaced, and its addresses are another node's. Returns
+/// whether it did.
+pub fn remove_other(path: &Path, pods: &Pods) -> Result<bool> {
+    let value: Value = serde_json::from_slice(&file::read(path)?)?;
+    let ranges = value["plugins"][0]["ipam"]["ranges"].as_array().into_iter().flatten();
+    let subnets: Vec<_> = ranges.map(|range| range[0]["subnet"].as_str().unwrap_or_default()).collect();
+    let wanted: Vec<_> = pods.networks.iter().map(ToString::to_string).collect();
+    if subnets == wanted { Ok(false) } else { remove(path) }
 }
 
 /// Removes the conflist if it is ours. Returns whether it was there.
@@ -240,6 +262,9 @@ mod tests {
         assert!(!write(&path, &text).unwrap());
         assert!(write(&path, &text.replace("1450", "1400")).unwrap());
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no other file stays");
+        let other = Pods { networks: vec!["10.244.9.0/24".parse().unwrap()], mtu: 1450 };
+        assert!(!remove_other(&path, &pods()).unwrap() && remove_other(&path, &other).unwrap());
+        assert!(write(&path, &text).unwrap());
         assert!(remove(&path).unwrap() && !remove(&path).unwrap());
         for foreign in ["{}", "no JSON", "{\"ferruleNode\":1}"] {
             fs::write(&path, foreign).unwrap();

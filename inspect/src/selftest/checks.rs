@@ -270,8 +270,7 @@ impl Scene<'_> {
         let nodes = status["nodes"].as_array().into_iter().flatten();
         let endpoints: Vec<(String, SocketAddr)> = nodes.flat_map(endpoints).collect();
         if endpoints.is_empty() {
-            let why = format!("{} names no health endpoints of other nodes", path.display());
-            return vec![Test::skipped("other nodes", why)];
+            return proofs(&status, &path);
         }
         let test = |(node, endpoint): (String, SocketAddr)| match reach(self.a(), endpoint) {
             Ok(()) => Test::ok(format!("node {node}"), format!("a pod reaches {endpoint}")),
@@ -281,6 +280,29 @@ impl Scene<'_> {
         };
         endpoints.into_iter().map(test).collect()
     }
+}
+
+/// What `ferrule-node` has found itself, if its file names no endpoints.
+fn proofs(status: &Value, path: &Path) -> Vec<Test> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut tests = Vec::new();
+    for node in status["nodes"].as_array().into_iter().flatten() {
+        for (family, proof) in node["proofs"].as_object().into_iter().flatten() {
+            let name = format!("node {} ({family})", text(&node["name"]));
+            tests.push(match proof["state"].as_str() {
+                Some("proved") => Test::ok(name, format!("ferrule-node has reached a pod there at {}", text(&proof["at"]))),
+                Some("lost") => {
+                    let why = format!("ferrule-node reaches no pod there since {}: {}", text(&proof["since"]), text(&proof["why"]));
+                    Test::failed(name, why, why::NODE)
+                }
+                _ => Test::skipped(name, format!("ferrule-node does not know: {}", text(&proof["why"]))),
+            });
+        }
+    }
+    if tests.is_empty() {
+        tests.push(Test::skipped("other nodes", format!("{} says nothing of pods on other nodes", path.display())));
+    }
+    tests
 }
 
 /// The endpoints of a node in the status file, each as `ADDRESS:PORT`.
@@ -302,6 +324,7 @@ fn named(test: &str, is_v4: bool) -> String {
 mod tests {
     use serde_json::json;
 
+    use super::super::Outcome;
     use super::*;
 
     #[test]
@@ -310,5 +333,10 @@ mod tests {
         let found: Vec<String> = endpoints(&node).iter().map(|(name, to)| format!("{name} {to}")).collect();
         assert_eq!(found, ["n2 10.2.0.1:4240", "n2 [fd00::1]:4240"]);
         assert!(endpoints(&json!({"name": "n3"})).is_empty());
+        let status = json!({"nodes": [{"name": "n2", "proofs": {"ipv4": {"state": "proved", "at": "T"},
+            "ipv6": {"state": "lost", "since": "T", "why": "no answer"}}}, {"name": "n3"}]});
+        let outcomes = |status: &Value| proofs(status, Path::new("/s")).iter().map(|test| test.outcome).collect::<Vec<_>>();
+        assert_eq!(outcomes(&status), [Outcome::Ok, Outcome::Failed]);
+        assert_eq!(outcomes(&Value::Null), [Outcome::Skipped]);
     }
 }

@@ -5,5 +5,5 @@ mod node;
 mod space;
 
 pub use claims::{Claims, Refusal, settle};
-pub use node::{Node, NodeList, Peer, Peers};
+pub use node::{ListMetadata, Node, Peer, Peers};
 pub use space::{Space, inside, single};

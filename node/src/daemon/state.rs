@@ -1,27 +1,37 @@
 //! What the daemon knows and has made.
 
+mod nodes;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::sysctl;
+use ferrule_kit::cluster::configurations;
 use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
-use super::report::{self, Log};
-use crate::api::{Report, Update};
+use super::report::{self, Log, MAX_LINES};
+use super::voice::Voice;
+use crate::api::Report;
 use crate::arguments::{Mode, Options};
 use crate::cluster::{Peers, Refusal};
 use crate::conflist::{self, Template};
 use crate::kernel::Watch;
-use crate::plan::{Facts, Plan, Pods, make};
+use crate::plan::{Facts, Interest, Plan, Pods, make};
+use crate::plan_file::Identity;
+use crate::proof::{Proof, Proofs};
 use crate::serve::Figures;
-use crate::status::{self, Problem, Status};
-use crate::{masquerade, routes, vxlan, wireguard};
+use crate::status::{self, Source, Status};
+use crate::word::Code;
+use crate::{masquerade, routes, vxlan, wireguard, word};
+
+/// The parts that failed, and why.
+type Problems = BTreeMap<&'static str, String>;
 
 /// The daemon without its timers.
 pub(super) struct State {
@@ -35,15 +45,30 @@ pub(super) struct State {
     masquerade: Option<masquerade::Part>,
     /// Readable when the conflist is no longer what the last sync has left. `None` if it has left none.
     conflist: Option<AsyncFd<OwnedFd>>,
-    /// `None` until the first list.
+    /// Readable when the conflist's folder has another file. `None` if it is not watched.
+    folder: Option<AsyncFd<OwnedFd>>,
+    /// `None` until the first list, or the plan on disk.
     peers: Option<Peers>,
+    /// Whether the peers have changed since the last sync.
+    has_new_peers: bool,
+    /// Whose plan on disk counts.
+    identity: Option<Identity>,
+    /// Whether the plan on disk was read; and the UID that this node's object has in it.
+    remembered: Option<String>,
     plan: Plan,
+    /// Why there is no plan yet.
+    unknown: Option<String>,
+    /// Whether the API server has no node of this name any more.
+    is_deleted: bool,
+    /// What the health endpoint has found.
+    proofs: Proofs,
     /// The parts that failed in the last sync, and why.
-    problems: BTreeMap<&'static str, String>,
+    problems: Problems,
     status: Status,
     log: Log,
+    voice: Voice,
     reports: mpsc::Sender<Report>,
-    /// The refusals that were logged and sent.
+    /// The refusals that were logged.
     reported: BTreeSet<Refusal>,
     /// The key that was sent.
     announced: Option<String>,
@@ -54,6 +79,7 @@ impl State {
     pub(super) fn open(
         options: Options,
         node: String,
+        identity: Option<Identity>,
         reports: mpsc::Sender<Report>,
         figures: watch::Sender<Figures>,
     ) -> Result<State> {
@@ -66,16 +92,25 @@ impl State {
             }
         };
         let former = status::read(&options.state).unwrap_or_default().unwrap_or_default();
-        Ok(State {
+        let status = report::begin(&options, &node, &template, former);
+        let mut state = State {
             watch: Watch::open().context("read links and routes")?,
             vxlan: vxlan::Part::open()?,
             wireguard,
             masquerade: None,
             conflist: None,
+            folder: None,
             peers: None,
+            has_new_peers: false,
+            identity,
+            remembered: None,
             plan: Plan::default(),
+            unknown: Some("the API server has not answered yet".to_owned()),
+            is_deleted: false,
+            proofs: no_endpoint(),
             problems: BTreeMap::new(),
-            status: report::begin(&options, &node, &template, former),
+            voice: Voice::new(reports.clone(), &status),
+            status,
             log: Log::default(),
             reports,
             reported: BTreeSet::new(),
@@ -84,7 +119,9 @@ impl State {
             template,
             node,
             options,
-        })
+        };
+        state.publish(false, None);
+        Ok(state)
     }
 
     pub(super) fn mode(&self) -> &str {
@@ -93,30 +130,6 @@ impl State {
 
     fn pods(&self) -> &[IpNetwork] {
         self.plan.desired.pods.as_ref().map_or(&[], |pods| &pods.networks)
-    }
-
-    /// Takes what the API server says. Returns whether a sync is due.
-    pub(super) fn apply(&mut self, update: Update) -> bool {
-        match (update, &mut self.peers) {
-            (Update::List(list), peers) => {
-                let is_new = peers.as_ref() != Some(&list);
-                *peers = Some(list);
-                is_new
-            }
-            (Update::Changed(name, peer), Some(peers)) => {
-                let is_new = peers.get(&name) != Some(&*peer);
-                peers.insert(name, *peer);
-                is_new
-            }
-            (Update::Gone(name), Some(peers)) => peers.remove(&name).is_some(),
-            // A list comes before all changes.
-            (Update::Changed(..) | Update::Gone(_), None) => false,
-            (Update::State(state), _) => {
-                report::api(&mut self.status, state.as_ref().err());
-                self.publish(state.is_err(), None);
-                false
-            }
-        }
     }
 
     /// Ends when the kernel or the conflist may differ from the plan. Safe to cancel.
@@ -128,16 +141,18 @@ impl State {
                 None => std::future::pending().await,
             }
         };
-        let conflist = async {
-            match &self.conflist {
-                Some(file) => file.readable().await.map(drop),
-                None => std::future::pending().await,
-            }
+        let readable = async |file: &Option<AsyncFd<OwnedFd>>| match file {
+            Some(file) => file.readable().await.map(drop),
+            None => std::future::pending().await,
         };
         tokio::select! {
             outcome = self.watch.changed(&pods) => outcome,
-            outcome = conflist => {
+            outcome = readable(&self.conflist) => {
                 self.conflist = None;
+                outcome
+            }
+            outcome = readable(&self.folder) => {
+                self.folder = None;
                 outcome
             }
             () = masquerade => Ok(()),
@@ -152,6 +167,10 @@ impl State {
     pub(super) fn sync(&mut self) -> Result<bool> {
         let begin = Instant::now();
         let pods = self.pods().to_vec();
+        if let (Some(peers), true) = (&self.peers, std::mem::take(&mut self.has_new_peers)) {
+            let interest = Interest::of(peers);
+            self.watch.care(move |dst| interest.meets(dst));
+        }
         self.watch.begin(&pods).context("read links and routes")?;
         if self.watch.take_damage() {
             self.vxlan.suspect();
@@ -164,24 +183,37 @@ impl State {
         let (options, name, local) = (&self.options, self.node.as_str(), self.watch.local());
         let mtu = Some(self.status.conflist.mtu).filter(|mtu| *mtu > 0);
         let Some(plan) = make(&Facts { options, name, peers, local, held: &held, mtu }) else {
-            self.log.once(format!("the API server has no node {name}: changes nothing"));
+            let why = format!("the API server has no node {name}");
+            self.log.once(format!("{why}: changes nothing"));
+            self.is_deleted = self.unknown.is_none();
+            self.unknown = self.unknown.is_some().then_some(why);
+            self.publish(false, None);
             return Ok(true);
         };
-        let problems = self.overlays_and_masquerade(&plan)?;
-        let requests = self.routes(&plan, &problems)?;
+        (self.unknown, self.is_deleted) = (None, false);
+        let mut problems = BTreeMap::new();
+        // A conflist that is there follows the podCIDRs before anything else: pods must get no address that is another node's.
+        let is_early = self.status.conflist.written;
+        if is_early {
+            self.conflist(&plan, &mut problems);
+        }
+        self.overlays_and_masquerade(&plan, &mut problems);
+        let requests = self.routes(&plan, &mut problems)?;
         self.announce();
+        if !is_early {
+            self.conflist(&plan, &mut problems);
+        }
         self.log.changes(&self.plan, &plan);
         self.plan = plan;
-        self.conflist();
+        self.note(problems);
         self.refusals();
         self.publish(false, Some((begin, requests)));
         Ok(self.problems.is_empty())
     }
 
-    /// Returns the parts that failed, and why.
-    fn overlays_and_masquerade(&mut self, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
+    /// Notes the parts that failed, and why.
+    fn overlays_and_masquerade(&mut self, plan: &Plan, problems: &mut Problems) {
         let desired = &plan.desired;
-        let mut problems = BTreeMap::new();
         let mut note = |part, outcome: Result<()>| {
             if let Err(error) = outcome {
                 problems.insert(part, format!("{error:#}"));
@@ -203,16 +235,14 @@ impl State {
         if let Some(part) = &mut self.masquerade {
             note("masquerade", part.sync(desired.masquerade.as_ref()));
         }
-        Ok(problems)
     }
 
     /// Returns the number of requests.
-    fn routes(&mut self, plan: &Plan, problems: &BTreeMap<&'static str, String>) -> Result<usize> {
+    fn routes(&mut self, plan: &Plan, problems: &mut Problems) -> Result<usize> {
         let pods = self.pods().to_vec();
         // For the indexes of new devices.
         self.watch.refresh(&pods).context("read links")?;
         let outcome = routes::sync(&plan.desired.routes, &pods, &mut self.watch).context("read routes")?;
-        let mut problems = problems.clone();
         if let Some((dst, error)) = outcome.failures.first_key_value() {
             let count = outcome.failures.len();
             problems.insert("routes", format!("{count} failed, such as {dst}: {error}"));
@@ -221,6 +251,11 @@ impl State {
             let count = outcome.without_device;
             problems.insert("routes", format!("{count} need a device that does not exist"));
         }
+        Ok(outcome.requests)
+    }
+
+    /// Takes the problems of this sync, and logs what has changed.
+    fn note(&mut self, problems: Problems) {
         for (part, error) in &problems {
             if self.problems.get(part) != Some(error) {
                 log!("{part}: {error}");
@@ -230,19 +265,27 @@ impl State {
             log!("{part}: works again");
         }
         self.problems = problems;
-        Ok(outcome.requests)
     }
 
-    /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once.
-    fn conflist(&mut self) {
+    /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once. It is
+    /// removed if the API server has taken all of them away.
+    fn conflist(&mut self, plan: &Plan, problems: &mut Problems) {
         let conflist = &mut self.status.conflist;
-        let Some(pods) = &self.plan.desired.pods else {
-            conflist.written = false;
+        let Some(pods) = &plan.desired.pods else {
+            (conflist.written, conflist.networks) = (false, Vec::new());
+            self.conflist = None;
+            if self.status.api.source == Source::Server {
+                match conflist::remove(&conflist.path) {
+                    Ok(true) => log!("removed {}: this node has no podCIDR", conflist.path.display()),
+                    Ok(false) => {}
+                    Err(error) => drop(problems.insert("conflist", format!("{error:#}"))),
+                }
+            }
             return;
         };
         (conflist.networks, conflist.mtu) =
             (pods.networks.iter().map(ToString::to_string).collect(), pods.mtu);
-        if !self.problems.is_empty() && !conflist.written {
+        if !conflist.written && problems.keys().any(|part| !Code::of_part(part).word().serves()) {
             return;
         }
         forward(pods, &mut self.log);
@@ -264,61 +307,100 @@ impl State {
             }
             Err(error) => {
                 conflist.written = false;
-                self.log.once(format!("{error:#}"));
-                let why = format!("{error:#}");
-                self.problems.insert("conflist", why.clone());
-                self.tell(Refusal { node: self.node.clone(), what: "the conflist".into(), why });
+                if conflist::remove_other(&conflist.path, pods).unwrap_or(false) {
+                    log!("removed {}: it has former podCIDRs", conflist.path.display());
+                }
+                problems.insert("conflist", format!("{error:#}"));
             }
         }
     }
 
-    /// Logs and sends each new refusal once.
+    /// Logs each new refusal once. One that ends and comes back is logged again.
     fn refusals(&mut self) {
-        let new: Vec<Refusal> = self.plan.refusals.difference(&self.reported).cloned().collect();
-        // A refusal that ends and comes back is reported again.
-        self.reported
-            .retain(|refusal| self.plan.refusals.contains(refusal) || refusal.what == "the conflist");
-        for refusal in new {
-            log!("node {}: {} is not used: {}", refusal.node, refusal.what, refusal.why);
-            self.tell(refusal);
+        let new = self.plan.refusals.difference(&self.reported);
+        for (number, Refusal { node, what, why }) in new.enumerate() {
+            match number {
+                0..MAX_LINES => log!("node {node}: {what} is not used: {why}"),
+                MAX_LINES => log!("… and more refusals; ferrule-node status shows all"),
+                _ => {}
+            }
+        }
+        self.reported.clone_from(&self.plan.refusals);
+    }
+
+    /// Takes what the health endpoint has found.
+    pub(super) fn proofs(&mut self, proofs: Proofs) {
+        self.proofs = proofs;
+        self.publish(false, None);
+    }
+
+    /// When the word is due again although nothing has happened.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.voice.due()
+    }
+
+    /// Judges again: time has passed.
+    pub(super) fn look_again(&mut self) {
+        self.publish(false, None);
+    }
+
+    /// What a runtime finds in the conflist's folder.
+    fn found(&mut self) -> word::Conflist {
+        let path = &self.status.conflist.path;
+        // First, so that no file is missed.
+        if self.folder.is_none() {
+            self.folder = conflist::watch_folder(path).ok();
+        }
+        let first = configurations(path.parent().unwrap_or(path)).into_iter().next();
+        match first.filter(|first| first < path) {
+            _ if !self.status.conflist.written => word::Conflist::Missing(match self.plan.desired.pods {
+                Some(_) => format!("{} is not written", path.display()),
+                None => "this node has no podCIDR for its pods, so there is no conflist".to_owned(),
+            }),
+            Some(first) => word::Conflist::After(first),
+            None => word::Conflist::First,
         }
     }
 
-    fn tell(&mut self, refusal: Refusal) {
-        if self.reported.insert(refusal.clone()) {
-            let _ = self.reports.try_send(Report::Refused(refusal));
-        }
-    }
-
-    /// Sends this node's public key if its object lacks it.
+    /// Wants this node's public key in its object.
     fn announce(&mut self) {
         let Some(key) = self.wireguard.as_ref().map(wireguard::Part::public_key) else { return };
-        let me = self.peers.as_ref().and_then(|peers| peers.get(&self.node));
-        let is_there = me.is_some_and(|me| me.key.is_some() && me.key == wireguard::parse_key(&key));
-        match is_there {
-            true => self.announced = None,
-            false if self.announced.as_ref() == Some(&key) => {}
-            false if self.reports.try_send(Report::Key(key.clone())).is_ok() => self.announced = Some(key),
-            false => {}
+        if self.announced.as_ref() == Some(&key) {
+            return;
+        }
+        let report = Report::Annotation { name: wireguard::ANNOTATION, value: key.clone() };
+        if self.reports.try_send(report).is_ok() {
+            self.announced = Some(key);
         }
     }
 
     /// Writes the status file and the figures. `work`: when the sync began, and its requests.
     fn publish(&mut self, has_failed: bool, work: Option<(Instant, usize)>) {
-        self.status.problems = self
-            .problems
-            .iter()
-            .map(|(part, error)| Problem { part: (*part).to_owned(), error: error.clone() })
-            .collect();
         if work.is_some() {
             report::nodes(&mut self.status, &self.plan, self.watch.local());
         }
-        if let Err(error) = status::write(&self.options.state, &self.status) {
+        let (now, conflist, none) = (SystemTime::now(), self.found(), Peers::new());
+        let proofs = self.voice.with_former(&self.proofs, now);
+        let facts = word::Facts {
+            now,
+            unknown: self.unknown.as_deref(),
+            is_deleted: self.is_deleted,
+            problems: &self.problems,
+            conflist: &conflist,
+            plan: &self.plan,
+            peers: self.peers.as_ref().unwrap_or(&none),
+            proofs: &proofs,
+            patience: Duration::from_secs(self.options.patience),
+        };
+        let is_due = self.voice.say(&self.node, &facts, &mut self.status, work.is_some() || has_failed);
+        if is_due && let Err(error) = status::write(&self.options.state, &self.status) {
             self.log.once(format!("write the status file: {error}"));
         }
         let routes = self.watch.local().routes.iter().filter(|route| route.is_ours()).count();
         self.figures.send_modify(|figures| {
             report::figures(figures, &self.status, routes);
+            self.voice.figures(figures, &proofs);
+            figures.problems = self.problems.len();
             figures.failures += u64::from(has_failed);
             if let Some((begin, requests)) = work {
                 figures.syncs += 1;
@@ -327,6 +409,13 @@ impl State {
             }
         });
     }
+}
+
+/// The proofs while there is no health endpoint.
+fn no_endpoint() -> Proofs {
+    let unknown = || Proof::Unknown("this release has no health endpoint".to_owned());
+    let local = IpFamily::ALL.into_iter().map(|family| (family, unknown())).collect();
+    Proofs { local, ..Proofs::none() }
 }
 
 /// Turns forwarding on, as the plugins do for each pod. In a container /proc/sys may be read-only.

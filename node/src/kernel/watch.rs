@@ -19,11 +19,16 @@ use crate::{vxlan, wireguard};
 /// `AF_BRIDGE`: a message about a port of a bridge, not about a link.
 const BRIDGE: u8 = 7;
 
+/// Whether a route of another program to this destination can change a plan.
+type Interest = Box<dyn Fn(IpNetwork) -> bool + Send>;
+
 /// This node's links, addresses and routes, kept up to date by the kernel's messages.
 pub struct Watch {
     messages: Listener,
     socket: Socket,
     local: Local,
+    /// Where routes of other programs matter. `None`: everywhere.
+    interest: Option<Interest>,
     /// The routes must be read anew.
     is_stale: bool,
     /// Everything must be read anew.
@@ -49,6 +54,7 @@ impl Watch {
             messages,
             socket,
             local,
+            interest: None,
             is_stale: false,
             is_lost: false,
             has_news: false,
@@ -63,6 +69,11 @@ impl Watch {
 
     pub fn socket(&mut self) -> &mut Socket {
         &mut self.socket
+    }
+
+    /// From now on, other programs' routes elsewhere cause no sync. Those that came before have.
+    pub fn care(&mut self, interest: impl Fn(IpNetwork) -> bool + Send + 'static) {
+        self.interest = Some(Box::new(interest));
     }
 
     /// Waits for a change that matters. Safe to cancel.
@@ -126,13 +137,13 @@ impl Watch {
     }
 
     fn take(&mut self, pods: &[IpNetwork]) -> io::Result<()> {
-        let Watch { messages, local, is_stale, is_lost, has_news, is_damaged, .. } = self;
+        let Watch { messages, local, interest, is_stale, is_lost, has_news, is_damaged, .. } = self;
         messages.receive(|message| {
-            let effect = message.map(|message| apply(local, message, pods));
+            let effect = message.map(|message| apply(local, message, pods, interest.as_ref()));
             *is_lost |= effect.is_none();
-            *is_stale |= matches!(effect, Some(Effect::Routes | Effect::Device));
+            *is_stale |= matches!(effect, Some(Effect::Routes | Effect::Later | Effect::Device));
             *is_damaged |= matches!(effect, None | Some(Effect::Device));
-            *has_news |= effect != Some(Effect::None);
+            *has_news |= !matches!(effect, Some(Effect::None | Effect::Later));
         })
     }
 }
@@ -142,6 +153,8 @@ impl Watch {
 enum Effect {
     /// Nothing that matters.
     None,
+    /// A route that no present podCIDR or node has to do with. The next sync reads the routes.
+    Later,
     /// Links or addresses.
     Matters,
     /// A device of ours; the kernel may have removed its routes.
@@ -152,7 +165,12 @@ enum Effect {
 }
 
 /// Applies a message. `pods`: this node's podCIDRs; routes and addresses in them belong to its pods.
-fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effect {
+fn apply(
+    local: &mut Local,
+    message: &Received<'_>,
+    pods: &[IpNetwork],
+    interest: Option<&Interest>,
+) -> Effect {
     let body = message.body;
     let is_of_pods = |ip: IpAddr| pods.iter().any(|network| network.contains(ip));
     match message.kind {
@@ -207,6 +225,8 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
             let is_known = local.routes.contains(&route) == (message.kind == RTM_NEWROUTE);
             if is_known || (!route.is_ours() && is_of_pods(route.dst.ip())) {
                 Effect::None
+            } else if !route.is_ours() && interest.is_some_and(|meets| !meets(route.dst)) {
+                Effect::Later
             } else {
                 Effect::Routes
             }
@@ -278,7 +298,8 @@ mod tests {
     fn effect(local: &mut Local, kind: u16, message: Message) -> Effect {
         let body = body(message);
         let message = Received { kind, flags: 0, sequence: 0, port: 0, body: &body };
-        apply(local, &message, &[PODS.parse().unwrap()])
+        let interest: Interest = Box::new(|dst| !dst.to_string().starts_with("198.51.100."));
+        apply(local, &message, &[PODS.parse().unwrap()], Some(&interest))
     }
 
     #[test]
@@ -289,7 +310,8 @@ mod tests {
             (RTM_DELROUTE, ours("10.244.3.0/24"), Effect::None),
             (RTM_NEWROUTE, foreign("10.244.2.0/24", 3), Effect::Routes),
             (RTM_NEWROUTE, foreign("10.244.1.7/32", 3), Effect::None),
-            (RTM_NEWROUTE, foreign("198.51.100.0/24", 3), Effect::Routes),
+            (RTM_NEWROUTE, foreign("198.51.100.0/24", 3), Effect::Later),
+            (RTM_DELROUTE, foreign("198.51.100.0/24", 3), Effect::None),
         ] {
             assert_eq!(effect(&mut local(), kind, message), expected);
         }

@@ -3,5 +3,7 @@
 mod file;
 mod print;
 
-pub use file::{Api, Conflist, Network, Node, PENDING, Problem, Status, Way, lock, read, runs, write};
+pub use file::{
+    Api, Conflist, Network, Node, PENDING, Proof, Reason, Source, Status, Way, lock, read, runs, write,
+};
 pub use print::print;

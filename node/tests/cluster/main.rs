@@ -11,11 +11,13 @@
 mod api;
 mod claims;
 mod conflist;
+mod crowd;
 mod damage;
 mod killed;
 mod lab;
 mod member;
 mod nodes;
+mod reboot;
 mod uplink;
 mod ways;
 mod wireguard;

@@ -18,6 +18,8 @@ pub(crate) const CONFLIST: &str = "/run/cni/net.d/10-ferrule.conflist";
 const KUBECONFIG: &str = "/run/kubeconfig";
 pub(crate) const TOKEN: &str = "/run/token";
 const LOG: &str = "/run/log";
+/// The identifier of the machine.
+pub(crate) const MACHINE: &str = "/run/machine-id";
 
 pub(crate) struct Member {
     pub(crate) name: &'static str,
@@ -45,6 +47,7 @@ impl Member {
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}]});
         member.node.write_file(KUBECONFIG, &kubeconfig.to_string()).unwrap();
         member.node.write_file(TOKEN, "first").unwrap();
+        member.node.write_file(MACHINE, name).unwrap();
         member
     }
 
@@ -84,7 +87,7 @@ impl Member {
         let mut command = Command::new("sh");
         command.args(["-c", &format!(
             "exec {wrapper} {} --kubeconfig {KUBECONFIG} --node-name {} --conflist {CONFLIST} --no-repair --gc-every 0 \
-             {arguments} 2>>{LOG}",
+             --machine-id {MACHINE} {arguments} 2>>{LOG}",
             self.program.display(), self.name
         )]);
         command

@@ -27,7 +27,7 @@ use serde_json::Value;
 use self::line::Record;
 use self::switch::Destination;
 use self::trace::{TRACEPARENT, Trace};
-use crate::plugin::{Environment, Verb};
+use super::env::{Environment, Verb};
 use crate::spec::CniError;
 
 pub use file::old;

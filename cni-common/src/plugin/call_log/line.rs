@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::trace::Trace;
-use crate::plugin::Environment;
+use crate::plugin::env::Environment;
 use crate::spec::CniError;
 
 /// A line that would be longer, in bytes, is written without its result.
