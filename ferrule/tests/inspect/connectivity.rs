@@ -1,7 +1,7 @@
 //! `ferrule test`: passes on a sound node, names what is broken, and leaves nothing, also after a kill.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::process::Output;
 use std::thread;
 
@@ -9,7 +9,7 @@ use cni_lab::testing::Origin;
 use cni_lab::{Place as _, Snapshot, TIMEOUT, eventually};
 use serde_json::{Value, json};
 
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, PROGRAM};
 use crate::schema;
 
 /// A plugin that runs the commands in /run/break when it attaches the second pod, and passes the result on.
@@ -26,14 +26,17 @@ esac
 /// What the plugins keep for the next pod.
 const KEPT: [&str; 1] = ["last_reserved_ip"];
 
-fn node(ranges: Value, more: &[&str]) -> Fixture {
+fn node(main: &str, ranges: Value, more: &[&str]) -> Fixture {
+    let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    let routes = if main == "ptp" { routes } else { json!([]) };
     let f = Fixture::new();
+    symlink(PROGRAM, f.bin_dir(Origin::Ours).join("ptp")).unwrap();
     let breaker = f.bin_dir(Origin::Ours).join("breaker");
     fs::write(&breaker, BREAKER).unwrap();
     fs::set_permissions(&breaker, fs::Permissions::from_mode(0o755)).unwrap();
     let mut plugins = vec![
-        json!({"type": "bridge", "bridge": "br-test", "isDefaultGateway": true, "ipMasq": true,
-            "ipam": {"type": "host-local", "ranges": ranges}}),
+        json!({"type": main, "bridge": "br-test", "isDefaultGateway": true, "ipMasq": true,
+            "ipam": {"type": "host-local", "ranges": ranges, "routes": routes}}),
         json!({"type": "portmap", "capabilities": {"portMappings": true}}),
         json!({"type": "bandwidth", "capabilities": {"bandwidth": true}}),
     ];
@@ -69,7 +72,13 @@ fn state(f: &Fixture) -> Snapshot {
 
 #[test]
 fn a_sound_node_passes_and_keeps_nothing() {
-    let f = node(json!([[{"subnet": "10.212.0.0/16"}], [{"subnet": "fd00:212::/64"}]]), &["firewall"]);
+    for main in ["bridge", "ptp"] {
+        passes(main);
+    }
+}
+
+fn passes(main: &str) {
+    let f = node(main, json!([[{"subnet": "10.212.0.0/16"}], [{"subnet": "fd00:212::/64"}]]), &["firewall"]);
     let (output, said) = test(&f, "");
     assert!(output.status.success(), "{said}");
     let mut tests = vec!["attach", "CHECK"];
@@ -123,7 +132,7 @@ const DAMAGES: [(&str, &str, &str); 6] = [
 #[test]
 fn each_damage_fails_its_test_with_its_reason() {
     let said = |damage: &str| {
-        let f = node(v4(), &[]);
+        let f = node("bridge", v4(), &[]);
         breaks(&f, damage);
         let (output, said) = test(&f, "");
         assert_eq!(output.status.code(), Some(1), "{damage}: {said}");
@@ -147,7 +156,7 @@ fn each_damage_fails_its_test_with_its_reason() {
 
 #[test]
 fn what_a_killed_test_has_left_is_removed() {
-    let f = node(v4(), &[]);
+    let f = node("bridge", v4(), &[]);
     // gc knows nothing without the folder of a runtime.
     f.node.sh("mkdir /var/lib/cni/results").unwrap();
     assert!(test(&f, "").0.status.success());
@@ -179,7 +188,7 @@ fn what_a_killed_test_has_left_is_removed() {
 
 #[test]
 fn a_network_that_does_not_attach_is_told() {
-    let f = node(v4(), &["missing"]);
+    let f = node("bridge", v4(), &["missing"]);
     let (output, said) = test(&f, "");
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("failed: attach: ADD of missing: no such program in "), "{said}");
@@ -194,4 +203,20 @@ fn a_network_that_does_not_attach_is_told() {
         output.status.code() == Some(1) && said.contains("there is no network others in /run/cni/net.d"),
         "{said}"
     );
+}
+
+#[test]
+fn a_network_without_a_route_to_the_outside_is_sound() {
+    let f = Fixture::new();
+    let ipam = json!({"type": "host-local", "ranges": v4()});
+    let plugins = json!([{"type": "bridge", "bridge": "br-test", "isGateway": true, "ipam": ipam},
+        {"type": "portmap", "capabilities": {"portMappings": true}}]);
+    let conflist = json!({"name": "pods", "cniVersion": "1.0.0", "plugins": plugins});
+    f.node.write_conflist("10-pods.conflist", &conflist).unwrap();
+    let (output, said) = test(&f, "");
+    assert!(output.status.success() && said.contains("ok: pod to pod (IPv4): "), "{said}");
+    for test in ["pod to outside (IPv4)", "host port"] {
+        assert!(said.contains(&format!("skipped: {test}: the network gives its pods no route")), "{said}");
+    }
+    state(&f);
 }

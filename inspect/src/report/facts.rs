@@ -8,7 +8,7 @@ use std::time::Duration;
 use ferrule_kernel::{file, sysctl};
 
 use super::collect::{File, Found};
-use super::{parts, programs};
+use super::{known, programs};
 use crate::sight::read;
 
 /// How long a program may take to say its version.
@@ -82,7 +82,7 @@ const OF_LINKS: [&str; 13] = [
 
 /// What runs here.
 pub(super) fn versions() -> Found {
-    let mut found = Found { names: vec![parts::host()], ..Found::default() };
+    let mut found = Found { names: vec![known::host()], ..Found::default() };
     let mut text = String::new();
     let release = file::read_named_text("/etc/os-release".as_ref()).unwrap_or_default();
     let keys = ["PRETTY_NAME=", "ID=", "VERSION_ID="];
@@ -113,7 +113,7 @@ pub(super) fn versions() -> Found {
 
 /// Modules and settings.
 pub(super) fn kernel() -> Found {
-    let mut found = Found { names: vec![parts::host()], ..Found::default() };
+    let mut found = Found { names: vec![known::host()], ..Found::default() };
     match read("/proc/modules") {
         // Without the addresses.
         Ok(modules) => {

@@ -14,7 +14,7 @@ use ferrule_kit::{netns, socket};
 use itertools::Itertools as _;
 
 use super::collect::{File, Found};
-use super::parts;
+use super::known;
 use crate::cache::Cache;
 use crate::line::clean;
 use crate::node::Roots;
@@ -30,7 +30,7 @@ const LOCAL_TABLE: u32 = 255;
 pub(super) fn of_node() -> Found {
     let listed = socket::route().and_then(|mut socket| list(&mut socket, true));
     let mut found = listed.map_or_else(Found::failed, |text| Found::file(File::text("links-node.txt", text)));
-    found.names.push(parts::host());
+    found.names.push(known::host());
     found
 }
 
@@ -38,7 +38,7 @@ pub(super) fn of_node() -> Found {
 pub(super) fn of_pods(roots: &Roots) -> Found {
     let sight = Sight::of_check(roots.init, &roots.results);
     let cache = Cache::read(&roots.results, &sight);
-    let names = parts::names_of(&cache);
+    let names = known::names_of(&cache);
     let mut namespaces = BTreeMap::new();
     for entry in &cache.entries {
         let of_pod = namespaces.entry(entry.netns.as_str()).or_insert_with(Vec::new);

@@ -6,6 +6,7 @@
 mod collect;
 mod configs;
 mod facts;
+mod known;
 mod links;
 mod mask;
 mod parts;

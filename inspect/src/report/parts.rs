@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use super::collect::{File, Found, Part};
 use super::mask::names::Class;
-use super::{Options, configs, facts, links, rules};
-use crate::cache::{Cache, Entry};
+use super::{Options, configs, facts, known, links, rules};
+use crate::cache::Cache;
 use crate::calls::Call;
 use crate::calls::read::{calls, log_file};
 use crate::calls::table::table;
@@ -17,7 +17,7 @@ use crate::check;
 use crate::doctor::{self, Places, examine, networks};
 use crate::model::{Object, Sockets};
 use crate::node::{Node, Roots};
-use crate::sight::{self, Sight};
+use crate::sight::Sight;
 use crate::table::Style;
 use crate::view::{Query, View};
 
@@ -90,7 +90,7 @@ fn doctor(places: &Places, ours: &[&str]) -> Found {
 fn check(results: &Path, init: Option<u32>, path: &[std::path::PathBuf]) -> Found {
     let checked = check::run(results, init, path, CALL, true);
     let cache = Cache::read(results, &Sight::of_check(init, results));
-    let mut names = names_of(&cache);
+    let mut names = known::names_of(&cache);
     for check in &checked.checks {
         names.extend(check.owner.container.iter().map(|name| (Class::Container, name.clone())));
         names.extend(check.owner.network.iter().map(|name| (Class::Network, name.clone())));
@@ -144,34 +144,7 @@ fn names(node: &Node) -> Vec<(Class, String)> {
             add(Class::Pod, pod);
         }
     }
-    names.extend(names_of(&node.evidence.cache));
-    names.retain(|(_, name)| !name.is_empty());
-    names
-}
-
-/// The names in the cached results. Each part that may print one learns them itself: another part may not end in time.
-pub(super) fn names_of(cache: &Cache) -> Vec<(Class, String)> {
-    let mut names = Vec::new();
-    let mut add = |class, name: &str| names.push((class, name.to_owned()));
-    for Entry { owner, pod, netns, sent, .. } in &cache.entries {
-        owner.container.iter().for_each(|name| add(Class::Container, name));
-        owner.network.iter().for_each(|name| add(Class::Network, name));
-        let pod = pod.as_deref().unwrap_or_default();
-        let (namespace, pod) = pod.split_once('/').unwrap_or(("", pod));
-        add(Class::Namespace, namespace);
-        add(Class::Pod, pod);
-        if !netns.starts_with("/proc/") {
-            add(Class::Netns, netns.rsplit('/').next().unwrap_or_default());
-        }
-        for (key, value) in &sent.cni_args {
-            let class = match key.as_str() {
-                "K8S_POD_UID" => Class::Uid,
-                "K8S_POD_INFRA_CONTAINER_ID" => Class::Container,
-                _ => continue,
-            };
-            add(class, value);
-        }
-    }
+    names.extend(known::names_of(&node.evidence.cache));
     names.retain(|(_, name)| !name.is_empty());
     names
 }
@@ -205,9 +178,4 @@ fn without_baggage(call: &mut Call) {
     if let Some(trace) = call.json.get_mut("trace").and_then(Value::as_object_mut) {
         trace.retain(|key, _| ["id", "parent", "span"].contains(&key.as_str()));
     }
-}
-
-/// The names of this node, which each part may print.
-pub(super) fn host() -> (Class, String) {
-    (Class::Node, sight::host_name())
 }

@@ -11,10 +11,12 @@ use serde_json::Value;
 
 use super::outside::Outside;
 use super::pods::{Attached, BURST, PORT, RATE, Rights, Site};
-use super::traffic::{Pair, Place, connect, reach, resolve, told, transfer};
+use super::traffic::{Pair, Place, connect, has_route, reach, resolve, told, transfer};
 use super::{Test, why};
 use crate::doctor::networks::Network;
 
+const NO_ROUTE: &str =
+    "the network gives its pods no route to the outside (routes of ipam, or isDefaultGateway)";
 const POD_TO_POD: &str = "pod to pod";
 const NODE_TO_POD: &str = "node to pod";
 /// How many bytes the test of a limit sends.
@@ -160,7 +162,10 @@ impl Scene<'_> {
     fn outside(&self, is_v4: bool) -> Result<(Place<'_>, IpAddr), String> {
         let outside = self.outside.map_err(|why| format!("there is no namespace outside: {why}"))?;
         let address = outside.address(is_v4).ok_or_else(|| format!("the node has no {}", family(is_v4)))?;
-        Ok((Place::In(&outside.netns), address))
+        match has_route(self.b(), address) {
+            true => Ok((Place::In(&outside.netns), address)),
+            false => Err(NO_ROUTE.to_owned()),
+        }
     }
 
     /// The largest packets, with "don't fragment".
@@ -217,8 +222,12 @@ impl Scene<'_> {
                 },
             );
         };
-        let (Ok((outside, _)), Some(b)) = (self.outside(true), self.pods[1].address(true)) else {
+        let Some(b) = self.pods[1].address(true) else {
             return Test::skipped(name, "the pod has no IPv4 address");
+        };
+        let outside = match self.outside(true) {
+            Ok((outside, _)) => outside,
+            Err(why) => return Test::skipped(name, why),
         };
         let to = SocketAddr::new(host, port);
         match connect(outside, self.b(), SocketAddr::new(b, PORT), Some(to)) {
@@ -290,9 +299,15 @@ fn proofs(status: &Value, path: &Path) -> Vec<Test> {
         for (family, proof) in node["proofs"].as_object().into_iter().flatten() {
             let name = format!("node {} ({family})", text(&node["name"]));
             tests.push(match proof["state"].as_str() {
-                Some("proved") => Test::ok(name, format!("ferrule-node has reached a pod there at {}", text(&proof["at"]))),
+                Some("proved") => {
+                    Test::ok(name, format!("ferrule-node has reached a pod there at {}", text(&proof["at"])))
+                }
                 Some("lost") => {
-                    let why = format!("ferrule-node reaches no pod there since {}: {}", text(&proof["since"]), text(&proof["why"]));
+                    let why = format!(
+                        "ferrule-node reaches no pod there since {}: {}",
+                        text(&proof["since"]),
+                        text(&proof["why"])
+                    );
                     Test::failed(name, why, why::NODE)
                 }
                 _ => Test::skipped(name, format!("ferrule-node does not know: {}", text(&proof["why"]))),
@@ -300,7 +315,10 @@ fn proofs(status: &Value, path: &Path) -> Vec<Test> {
         }
     }
     if tests.is_empty() {
-        tests.push(Test::skipped("other nodes", format!("{} says nothing of pods on other nodes", path.display())));
+        tests.push(Test::skipped(
+            "other nodes",
+            format!("{} says nothing of pods on other nodes", path.display()),
+        ));
     }
     tests
 }
@@ -335,7 +353,9 @@ mod tests {
         assert!(endpoints(&json!({"name": "n3"})).is_empty());
         let status = json!({"nodes": [{"name": "n2", "proofs": {"ipv4": {"state": "proved", "at": "T"},
             "ipv6": {"state": "lost", "since": "T", "why": "no answer"}}}, {"name": "n3"}]});
-        let outcomes = |status: &Value| proofs(status, Path::new("/s")).iter().map(|test| test.outcome).collect::<Vec<_>>();
+        let outcomes = |status: &Value| {
+            proofs(status, Path::new("/s")).iter().map(|test| test.outcome).collect::<Vec<_>>()
+        };
         assert_eq!(outcomes(&status), [Outcome::Ok, Outcome::Failed]);
         assert_eq!(outcomes(&Value::Null), [Outcome::Skipped]);
     }

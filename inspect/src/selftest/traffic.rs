@@ -44,6 +44,12 @@ pub(super) fn connect(
     Ok(accept(&listener)?.1.ip())
 }
 
+/// Whether a route leads to an address. Sends nothing.
+pub(super) fn has_route(from: Place<'_>, to: IpAddr) -> bool {
+    let any: IpAddr = if to.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
+    from.open(|| UdpSocket::bind((any, 0))?.connect((to, 9))).is_ok()
+}
+
 /// Connects to an endpoint.
 pub(super) fn reach(from: Place<'_>, to: SocketAddr) -> io::Result<()> {
     from.open(|| TcpStream::connect_timeout(&to, LIMIT)).map(drop)
@@ -132,10 +138,7 @@ pub(super) fn transfer(from: Place<'_>, to: Place<'_>, at: SocketAddr, size: usi
 /// Asks a resolver for `localhost`, without recursion. Any answer counts.
 pub(super) fn resolve(from: Place<'_>, resolver: IpAddr) -> io::Result<()> {
     const QUESTION: &[u8] = b"\x46\x54\0\0\0\x01\0\0\0\0\0\0\x09localhost\0\0\x01\0\x01";
-    let any: IpAddr = match resolver {
-        IpAddr::V4(_) => [0; 4].into(),
-        IpAddr::V6(_) => [0; 16].into(),
-    };
+    let any: IpAddr = if resolver.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     let socket = from.open(|| UdpSocket::bind((any, 0)))?;
     socket.connect((resolver, 53))?;
     socket.set_read_timeout(Some(LIMIT))?;
