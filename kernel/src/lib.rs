@@ -1,6 +1,6 @@
 //! Everything that asks the kernel about the network, or changes it.
 //!
-//! - [`netns`]: runs code in another network namespace.
+//! - [`netns`]: runs code in another network namespace; [`netns_file`] makes one with a path.
 //! - [`netlink`]: links, addresses, routes, qdiscs and filters.
 //! - [`nftables`] and [`conntrack`]: the netfilter parts of netlink.
 //! - [`iptables`]: reads and changes iptables rules. Only this module starts processes, and only if netlink
@@ -28,6 +28,7 @@ mod limited;
 pub mod lock;
 pub mod netlink;
 pub mod netns;
+pub mod netns_file;
 pub mod nftables;
 pub mod notices;
 pub mod retry;

@@ -31,6 +31,7 @@ use super::env::{Environment, Verb};
 use crate::spec::CniError;
 
 pub use file::old;
+pub use line::rfc3339;
 
 /// The longest configuration file in bytes. The rest is ignored.
 const CONFIG_SIZE: usize = 4096;
