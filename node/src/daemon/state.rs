@@ -13,7 +13,7 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
 use super::report::{self, Log};
-use crate::api::{Report, Update};
+use crate::api::{Event, Report, Update};
 use crate::arguments::{Mode, Options};
 use crate::cluster::{Peers, Refusal};
 use crate::conflist::{self, Template};
@@ -286,20 +286,19 @@ impl State {
 
     fn tell(&mut self, refusal: Refusal) {
         if self.reported.insert(refusal.clone()) {
-            let _ = self.reports.try_send(Report::Refused(refusal));
+            let _ = self.reports.try_send(Report::Event(Event::from(&refusal)));
         }
     }
 
-    /// Sends this node's public key if its object lacks it.
+    /// Wants this node's public key in its object.
     fn announce(&mut self) {
         let Some(key) = self.wireguard.as_ref().map(wireguard::Part::public_key) else { return };
-        let me = self.peers.as_ref().and_then(|peers| peers.get(&self.node));
-        let is_there = me.is_some_and(|me| me.key.is_some() && me.key == wireguard::parse_key(&key));
-        match is_there {
-            true => self.announced = None,
-            false if self.announced.as_ref() == Some(&key) => {}
-            false if self.reports.try_send(Report::Key(key.clone())).is_ok() => self.announced = Some(key),
-            false => {}
+        if self.announced.as_ref() == Some(&key) {
+            return;
+        }
+        let report = Report::Annotation { name: wireguard::ANNOTATION, value: key.clone() };
+        if self.reports.try_send(report).is_ok() {
+            self.announced = Some(key);
         }
     }
 
