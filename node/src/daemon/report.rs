@@ -89,7 +89,7 @@ pub(super) fn begin(options: &Options, node: &str, template: &Template, former: 
         ..former.conflist
     };
     let api = status::Api { since: now(), ..status::Api::default() };
-    Status { node: node.to_owned(), mode, api, conflist, problems: Vec::new(), nodes }
+    Status { node: node.to_owned(), mode, api, conflist, problems: Vec::new(), nodes, health: None }
 }
 
 /// Notes the state of the connection to the API server.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use cni_common::line::{Line, Text, clean};
@@ -75,7 +75,7 @@ fn to_json(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
 }
 
 fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answers) -> String {
-    let Status { node, mode, api, conflist, problems, nodes } = status;
+    let Status { node, mode, api, conflist, problems, nodes, health } = status;
     let mut text = Line::new(format_args!("node {node}, mode {mode}")).to_string();
     text.push_str(if is_running { "\n" } else { ": the daemon does not run; this is what it knew last\n" });
     let _ = match &api.error {
@@ -103,6 +103,7 @@ fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
         let shown = Line::new(format_args!("problem: {}: {}", problem.part, problem.error));
         let _ = writeln!(text, "{shown}");
     }
+    text.push_str(&health.as_ref().map(|health| health.to_text(SystemTime::now())).unwrap_or_default());
     let mut rows = vec![["NODE", "PODS", "WAY", "SINCE", "ANSWER"].map(str::to_owned)];
     for node in nodes {
         for network in &node.networks {
