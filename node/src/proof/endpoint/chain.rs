@@ -2,13 +2,15 @@
 
 use std::io::{Read as _, Write as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{self, Child, Command, Stdio};
 use std::sync::mpsc;
 use std::thread::{sleep, spawn};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
+
+use crate::arguments::CHILD;
 
 /// How long a plugin may take. host-local waits 10 seconds for its lock.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -72,8 +74,11 @@ impl Attachment<'_> {
                 input[key] = value.clone();
             }
         }
-        let mut command = Command::new(self.plugins.join(kind));
+        // The plugin ends with this process.
+        let mut command = Command::new("/proc/self/exe");
         command
+            .args([CHILD, &process::id().to_string()])
+            .arg(self.plugins.join(kind))
             .env("CNI_COMMAND", verb)
             .env("CNI_CONTAINERID", self.container)
             .env("CNI_NETNS", self.netns)
@@ -87,7 +92,7 @@ impl Attachment<'_> {
 /// Runs a plugin with its input, and kills it if it takes too long.
 fn run(mut command: Command, input: String) -> Result<String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut child = command.spawn().with_context(|| command.get_program().display().to_string())?;
+    let mut child = command.spawn().context("start the plugin")?;
     if let Some(mut pipe) = child.stdin.take() {
         // It may end, or hang, without reading.
         spawn(move || pipe.write_all(input.as_bytes()));
