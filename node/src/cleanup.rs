@@ -8,7 +8,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 
 use crate::arguments::Options;
-use crate::{conflist, masquerade, plan_file, routes, status, vxlan, wireguard};
+use crate::{conflist, masquerade, plan_file, proof, routes, status, vxlan, wireguard};
 
 /// Removes the conflist first: new pods cannot start without it. Returns the report.
 ///
@@ -23,6 +23,7 @@ pub fn run(options: &Options) -> Result<String> {
         conflist::remove(path).map(|is_gone| listed(is_gone, || format!("conflist {}", path.display())));
     let steps = [
         conflist,
+        proof::cleanup(options),
         routes(),
         vxlan::cleanup(),
         wireguard::cleanup(),

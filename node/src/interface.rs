@@ -71,13 +71,20 @@ impl Part {
         }
     }
 
-    /// Looks at the node's pods and chooses. Asks the kernel nothing on a node without the bridge. Replaces a built-in template.
+    /// Looks at the node's pods and chooses. `ends`: the links of the health endpoint, which is no pod. Asks the kernel nothing on a node without the bridge. Replaces a built-in template.
     ///
     /// # Errors
     /// The kernel refuses a list.
-    pub fn sync(&mut self, watch: &mut Watch, networks: &[IpNetwork], template: &mut Template) -> Result<()> {
-        let (on_links, bridge) = (on_links(watch.local(), networks), bridge(watch.local()));
-        let found = bridge.map_or(Ok(Found::default()), |index| find(watch.socket(), index))?;
+    pub fn sync(
+        &mut self,
+        watch: &mut Watch,
+        networks: &[IpNetwork],
+        ends: &[String],
+        template: &mut Template,
+    ) -> Result<()> {
+        let (on_links, bridge) = (on_links(watch.local(), networks, ends), bridge(watch.local()));
+        let mut found = bridge.map_or(Ok(Found::default()), |index| find(watch.socket(), index))?;
+        found.pods.retain(|port| !ends.contains(port));
         self.found = Found { on_links, ..found };
         if self.is_auto {
             let chosen = choose(self.kind, &self.found);
@@ -235,10 +242,12 @@ fn are_gateways(addresses: &[Address]) -> bool {
 }
 
 /// The number of pods that have a link of their own: its end on the node has the address of the gateway.
-fn on_links(local: &Local, networks: &[IpNetwork]) -> usize {
+fn on_links(local: &Local, networks: &[IpNetwork], ends: &[String]) -> usize {
     let is_own = |ip: &IpAddr| networks.iter().any(|network| network.contains(*ip));
     let is_pair = |index: &u32| {
-        local.links.get(index).is_some_and(|link| link.name.starts_with("veth") && link.master.is_none())
+        local.links.get(index).is_some_and(|link| {
+            link.name.starts_with("veth") && link.master.is_none() && !ends.contains(&link.name)
+        })
     };
     let links = local.addresses.iter().filter(|(_, ip)| is_own(ip)).map(|(index, _)| *index).filter(is_pair);
     links.collect::<BTreeSet<_>>().len()

@@ -18,6 +18,7 @@ fn peers() -> Peers {
         addresses: [Some([192, 0, 2, number].into()), format!("2001:db8::{number}").parse().ok()],
         key: Some([number; 32]),
         faults: vec![("x".into(), "y".into())],
+        ..Peer::default()
     };
     Peers::from([("n1".into(), peer("u1", 1)), ("n2".into(), peer("u2", 2)), ("n3".into(), Peer::default())])
 }

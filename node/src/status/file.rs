@@ -11,6 +11,8 @@ use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
+use super::health::Health;
+
 /// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -32,6 +34,9 @@ pub struct Status {
     pub conflist: Conflist,
     /// The other nodes, sorted by name.
     pub nodes: Vec<Node>,
+    /// The health endpoint and its proofs.
+    #[serde(default)]
+    pub health: Option<Health>,
 }
 
 /// The connection to the API server.

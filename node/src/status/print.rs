@@ -86,7 +86,7 @@ fn to_text(
     answers: &Answers,
     now: SystemTime,
 ) -> String {
-    let Status { node, mode, word, reasons, proofs, api, conflist, nodes } = status;
+    let Status { node, mode, word, reasons, proofs, health, api, conflist, nodes } = status;
     let mut text = match is_running {
         true => format!("{}\n", Line::new(word)),
         false => format!("the daemon does not run; its last word was: {}\n", Line::new(word)),
@@ -106,6 +106,10 @@ fn to_text(
             found => proof(Some(found), now),
         };
         let _ = writeln!(text, "{}", Line::new(format_args!("pods of this node, {family}: {found}")));
+    }
+    if let Some(health) = health {
+        let addresses: Vec<String> = health.addresses.iter().map(ToString::to_string).collect();
+        let _ = writeln!(text, "health endpoint: {}", addresses.join(" "));
     }
     let _ = match &api.error {
         None if api.connected => writeln!(text, "API server: followed since {}", api.since),

@@ -13,6 +13,7 @@ mod claims;
 mod conflist;
 mod crowd;
 mod damage;
+mod health;
 mod interface;
 mod judge;
 mod killed;
