@@ -73,6 +73,8 @@ pub enum Mode {
 /// The plugin of the built-in conflist that makes the pod's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Main {
+    /// ptp; bridge while bridged pods run on this node
+    Auto,
     /// All pods of the node on one bridge
     Bridge,
     /// A pair of links for each pod
@@ -124,7 +126,7 @@ pub struct Options {
     #[arg(long, global = true, value_name = "FILE")]
     pub template: Option<PathBuf>,
     /// The built-in conflist's plugin for the pod's interface
-    #[arg(long, global = true, value_enum, default_value = "bridge")]
+    #[arg(long, global = true, value_enum, default_value = "auto")]
     pub main: Main,
     /// The MTU of the pods [default: that of the uplink, less what VXLAN or WireGuard takes]
     #[arg(long, global = true, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
@@ -183,6 +185,9 @@ pub struct Options {
     /// The longest pause between two attempts to reach an API server
     #[arg(long, global = true, hide = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub longest_pause: u64,
+    /// How long a node may be away while it restarts, and a fifth of the time in which it counts as new
+    #[arg(long, global = true, hide = true, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub patience: u64,
 }
 
 impl Options {

@@ -6,6 +6,7 @@
 //! - [`plan_file`] keeps the nodes of the last list on disk, for a start while the API server is away.
 //! - [`kernel`] has this node's links, addresses and routes, and follows their changes.
 //! - [`routes`], [`vxlan`], [`wireguard`], [`masquerade`] and [`conflist`] are the parts: each carries out its part of the plan.
+//! - [`interface`] chooses the plugin of the built-in conflist, and checks what it needs of the node.
 //! - [`proof`] asks whether pods can talk, and [`word`] says it.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`] and [`cleanup`] are for administrators.
@@ -27,6 +28,7 @@ pub mod conflist;
 pub mod daemon;
 mod device;
 pub mod housekeeping;
+pub mod interface;
 pub mod kernel;
 pub mod listener;
 pub mod masquerade;

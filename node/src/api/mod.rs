@@ -18,7 +18,7 @@ use crate::arguments::Options;
 use crate::cluster::{Peer, Peers};
 
 pub use client::Connection;
-pub use event::Event;
+pub use event::{Event, READY};
 
 /// The shortest pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);

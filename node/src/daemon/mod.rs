@@ -2,6 +2,7 @@
 
 mod report;
 mod state;
+mod voice;
 
 use std::fs::File;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use self::state::State;
 use crate::arguments::Options;
 use crate::plan_file::{Identity, Keeper};
+use crate::proof::Proofs;
 use crate::{api, housekeeping, serve, status};
 
 /// How long changes are collected before a sync.
@@ -46,6 +48,7 @@ pub async fn run(options: Options) -> Result<()> {
     let mut state = State::open(options.clone(), node.clone(), identity.clone(), reports, figures)?;
     let mut keeper = Keeper::new(&options.plan_file, identity);
     let patience = Instant::now() + PATIENCE;
+    let (_found, mut proofs) = watch::channel(Proofs::none());
     log!("node {node}: starts, mode {}", state.mode());
     let mut tasks = JoinSet::new();
     tasks.spawn(api::run(options.clone(), node, updates, report));
@@ -56,6 +59,7 @@ pub async fn run(options: Options) -> Result<()> {
     let (mut due, mut last, mut failures) = (None::<Instant>, Instant::now(), 0_u32);
     loop {
         let soon = |due: Option<Instant>, at: Instant| Some(due.map_or(at, |due| due.min(at)));
+        let look = state.due().map(Instant::from_std);
         tokio::select! {
             Some(update) = update.recv() => {
                 if state.apply(update) {
@@ -79,6 +83,8 @@ pub async fn run(options: Options) -> Result<()> {
                 failures = if is_complete { 0 } else { failures.saturating_add(1) };
                 due = (!is_complete).then(|| last + retry(failures));
             }
+            Ok(()) = proofs.changed() => state.proofs(proofs.borrow_and_update().clone()),
+            () = sleep_until(look.unwrap_or(last)), if look.is_some() => state.look_again(),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }

@@ -1,6 +1,6 @@
 //! Output for people: log lines, the status file, figures.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use clap::ValueEnum as _;
@@ -13,7 +13,7 @@ use crate::conflist::Template;
 use crate::kernel::Local;
 use crate::plan::{self, Plan, State};
 use crate::serve::Figures;
-use crate::status::{self, Network, Node, Source, Status, Way};
+use crate::status::{self, Network, Node, Status, Way};
 
 /// The most lines about nodes of one sync.
 pub(super) const MAX_LINES: usize = 20;
@@ -90,7 +90,7 @@ pub(super) fn begin(options: &Options, node: &str, template: &Template, former: 
         ..former.conflist
     };
     let api = status::Api { since: now(), ..status::Api::default() };
-    Status { node: node.to_owned(), mode, api, conflist, problems: Vec::new(), nodes }
+    Status { node: node.to_owned(), mode, api, conflist, nodes, ..Status::default() }
 }
 
 /// Notes the state of the connection to the API server.
@@ -124,7 +124,8 @@ pub(super) fn nodes(status: &mut Status, plan: &Plan, local: &Local) {
         }
         let same = former.binary_search_by(|node| node.name.cmp(name)).ok().map(|at| &former[at]);
         let since = same.filter(|node| node.networks == networks).map_or_else(now, |node| node.since.clone());
-        status.nodes.push(Node { name: name.clone(), networks, since });
+        let (standing, proofs) = (String::new(), BTreeMap::new());
+        status.nodes.push(Node { name: name.clone(), networks, since, standing, proofs });
     }
 }
 
@@ -144,17 +145,7 @@ fn row(network: IpNetwork, state: &State, local: &Local) -> Network {
 
 /// The figures of the status.
 pub(super) fn figures(figures: &mut Figures, status: &Status, routes: usize) {
-    let mut not_ready = Vec::new();
-    if status.api.source == Source::Nothing {
-        not_ready.push("waits for the first answer of the API server".to_owned());
-    }
-    let problems = status.problems.iter().map(|problem| format!("{}: {}", problem.part, problem.error));
-    not_ready.extend(problems);
-    if !status.conflist.written {
-        not_ready.push("the conflist is not written".to_owned());
-    }
     let count = |way| status.nodes.iter().flat_map(|node| &node.networks).filter(|n| n.way == way).count();
-    figures.not_ready = not_ready;
     figures.nodes = status.nodes.len();
     figures.networks = vec![
         ("route", count(Way::Route)),
@@ -165,5 +156,4 @@ pub(super) fn figures(figures: &mut Figures, status: &Status, routes: usize) {
     ];
     figures.routes = routes;
     figures.connected = status.api.connected;
-    figures.problems = status.problems.len();
 }

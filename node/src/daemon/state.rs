@@ -5,26 +5,30 @@ mod nodes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::sysctl;
+use ferrule_kit::cluster::configurations;
 use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
 use super::report::{self, Log, MAX_LINES};
-use crate::api::{Event, Report};
+use super::voice::Voice;
+use crate::api::Report;
 use crate::arguments::{Mode, Options};
 use crate::cluster::{Peers, Refusal};
 use crate::conflist::{self, Template};
 use crate::kernel::Watch;
 use crate::plan::{Facts, Interest, Plan, Pods, make};
 use crate::plan_file::Identity;
+use crate::proof::{Proof, Proofs};
 use crate::serve::Figures;
-use crate::status::{self, Problem, Source, Status};
-use crate::{masquerade, routes, vxlan, wireguard};
+use crate::status::{self, Source, Status};
+use crate::word::Code;
+use crate::{interface, masquerade, routes, vxlan, wireguard, word};
 
 /// The parts that failed, and why.
 type Problems = BTreeMap<&'static str, String>;
@@ -34,6 +38,7 @@ pub(super) struct State {
     options: Options,
     node: String,
     template: Template,
+    interface: interface::Part,
     watch: Watch,
     vxlan: vxlan::Part,
     wireguard: Option<wireguard::Part>,
@@ -41,6 +46,8 @@ pub(super) struct State {
     masquerade: Option<masquerade::Part>,
     /// Readable when the conflist is no longer what the last sync has left. `None` if it has left none.
     conflist: Option<AsyncFd<OwnedFd>>,
+    /// Readable when the conflist's folder has another file. `None` if it is not watched.
+    folder: Option<AsyncFd<OwnedFd>>,
     /// `None` until the first list, or the plan on disk.
     peers: Option<Peers>,
     /// Whether the peers have changed since the last sync.
@@ -50,12 +57,19 @@ pub(super) struct State {
     /// Whether the plan on disk was read; and the UID that this node's object has in it.
     remembered: Option<String>,
     plan: Plan,
+    /// Why there is no plan yet.
+    unknown: Option<String>,
+    /// Whether the API server has no node of this name any more.
+    is_deleted: bool,
+    /// What the health endpoint has found.
+    proofs: Proofs,
     /// The parts that failed in the last sync, and why.
     problems: Problems,
     status: Status,
     log: Log,
+    voice: Voice,
     reports: mpsc::Sender<Report>,
-    /// The refusals that were logged and sent.
+    /// The refusals that were logged.
     reported: BTreeSet<Refusal>,
     /// The key that was sent.
     announced: Option<String>,
@@ -79,28 +93,37 @@ impl State {
             }
         };
         let former = status::read(&options.state).unwrap_or_default().unwrap_or_default();
-        Ok(State {
+        let status = report::begin(&options, &node, &template, former);
+        let mut state = State {
             watch: Watch::open().context("read links and routes")?,
             vxlan: vxlan::Part::open()?,
             wireguard,
             masquerade: None,
             conflist: None,
+            folder: None,
             peers: None,
             has_new_peers: false,
             identity,
             remembered: None,
             plan: Plan::default(),
+            unknown: Some("the API server has not answered yet".to_owned()),
+            is_deleted: false,
+            proofs: no_endpoint(),
             problems: BTreeMap::new(),
-            status: report::begin(&options, &node, &template, former),
+            voice: Voice::new(reports.clone(), &status),
+            status,
             log: Log::default(),
             reports,
             reported: BTreeSet::new(),
             announced: None,
             figures,
+            interface: interface::Part::new(&options, &template),
             template,
             node,
             options,
-        })
+        };
+        state.publish(false, None);
+        Ok(state)
     }
 
     pub(super) fn mode(&self) -> &str {
@@ -120,16 +143,18 @@ impl State {
                 None => std::future::pending().await,
             }
         };
-        let conflist = async {
-            match &self.conflist {
-                Some(file) => file.readable().await.map(drop),
-                None => std::future::pending().await,
-            }
+        let readable = async |file: &Option<AsyncFd<OwnedFd>>| match file {
+            Some(file) => file.readable().await.map(drop),
+            None => std::future::pending().await,
         };
         tokio::select! {
             outcome = self.watch.changed(&pods) => outcome,
-            outcome = conflist => {
+            outcome = readable(&self.conflist) => {
                 self.conflist = None;
+                outcome
+            }
+            outcome = readable(&self.folder) => {
+                self.folder = None;
                 outcome
             }
             () = masquerade => Ok(()),
@@ -160,12 +185,18 @@ impl State {
         let (options, name, local) = (&self.options, self.node.as_str(), self.watch.local());
         let mtu = Some(self.status.conflist.mtu).filter(|mtu| *mtu > 0);
         let Some(plan) = make(&Facts { options, name, peers, local, held: &held, mtu }) else {
-            self.log.once(format!("the API server has no node {name}: changes nothing"));
+            let why = format!("the API server has no node {name}");
+            self.log.once(format!("{why}: changes nothing"));
+            self.is_deleted = self.unknown.is_none();
+            self.unknown = self.unknown.is_some().then_some(why);
+            self.publish(false, None);
             return Ok(true);
         };
+        (self.unknown, self.is_deleted) = (None, false);
         let mut problems = BTreeMap::new();
         // A conflist that is there follows the podCIDRs before anything else: pods must get no address that is another node's.
         let is_early = self.status.conflist.written;
+        self.interface(&plan, &mut problems);
         if is_early {
             self.conflist(&plan, &mut problems);
         }
@@ -177,6 +208,11 @@ impl State {
         }
         self.log.changes(&self.plan, &plan);
         self.plan = plan;
+        if self.status.conflist.written
+            && let Err(error) = self.interface.tidy(self.watch.socket())
+        {
+            self.log.once(format!("{error:#}"));
+        }
         self.note(problems);
         self.refusals();
         self.publish(false, Some((begin, requests)));
@@ -239,6 +275,14 @@ impl State {
         self.problems = problems;
     }
 
+    /// Chooses the plugin of the built-in conflist.
+    fn interface(&mut self, plan: &Plan, problems: &mut Problems) {
+        let networks = plan.desired.pods.as_ref().map_or(&[][..], |pods| &pods.networks);
+        if let Err(error) = self.interface.sync(&mut self.watch, networks, &mut self.template) {
+            problems.insert("interface", format!("{error:#}"));
+        }
+    }
+
     /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once. It is
     /// removed if the API server has taken all of them away.
     fn conflist(&mut self, plan: &Plan, problems: &mut Problems) {
@@ -257,7 +301,7 @@ impl State {
         };
         (conflist.networks, conflist.mtu) =
             (pods.networks.iter().map(ToString::to_string).collect(), pods.mtu);
-        if !problems.is_empty() && !conflist.written {
+        if !conflist.written && problems.keys().any(|part| !Code::of_part(part).word().serves()) {
             return;
         }
         forward(pods, &mut self.log);
@@ -282,32 +326,55 @@ impl State {
                 if conflist::remove_other(&conflist.path, pods).unwrap_or(false) {
                     log!("removed {}: it has former podCIDRs", conflist.path.display());
                 }
-                let why = format!("{error:#}");
-                problems.insert("conflist", why.clone());
-                self.tell(Refusal { node: self.node.clone(), what: "the conflist".into(), why });
+                problems.insert("conflist", format!("{error:#}"));
             }
         }
     }
 
-    /// Logs and sends each new refusal once.
+    /// Logs each new refusal once. One that ends and comes back is logged again.
     fn refusals(&mut self) {
-        let new: Vec<Refusal> = self.plan.refusals.difference(&self.reported).cloned().collect();
-        // A refusal that ends and comes back is reported again.
-        self.reported
-            .retain(|refusal| self.plan.refusals.contains(refusal) || refusal.what == "the conflist");
-        for (number, refusal) in new.into_iter().enumerate() {
+        let new = self.plan.refusals.difference(&self.reported);
+        for (number, Refusal { node, what, why }) in new.enumerate() {
             match number {
-                0..MAX_LINES => log!("node {}: {} is not used: {}", refusal.node, refusal.what, refusal.why),
+                0..MAX_LINES => log!("node {node}: {what} is not used: {why}"),
                 MAX_LINES => log!("… and more refusals; ferrule-node status shows all"),
                 _ => {}
             }
-            self.tell(refusal);
         }
+        self.reported.clone_from(&self.plan.refusals);
     }
 
-    fn tell(&mut self, refusal: Refusal) {
-        if self.reported.insert(refusal.clone()) {
-            let _ = self.reports.try_send(Report::Event(Event::from(&refusal)));
+    /// Takes what the health endpoint has found.
+    pub(super) fn proofs(&mut self, proofs: Proofs) {
+        self.proofs = proofs;
+        self.publish(false, None);
+    }
+
+    /// When the word is due again although nothing has happened.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.voice.due()
+    }
+
+    /// Judges again: time has passed.
+    pub(super) fn look_again(&mut self) {
+        self.publish(false, None);
+    }
+
+    /// What a runtime finds in the conflist's folder.
+    fn found(&mut self) -> word::Conflist {
+        let path = &self.status.conflist.path;
+        // First, so that no file is missed.
+        if self.folder.is_none() {
+            self.folder = conflist::watch_folder(path).ok();
+        }
+        let first = configurations(path.parent().unwrap_or(path)).into_iter().next();
+        match first.filter(|first| first < path) {
+            _ if !self.status.conflist.written => word::Conflist::Missing(match self.plan.desired.pods {
+                Some(_) => format!("{} is not written", path.display()),
+                None => "this node has no podCIDR for its pods, so there is no conflist".to_owned(),
+            }),
+            Some(first) => word::Conflist::After(first),
+            None => word::Conflist::First,
         }
     }
 
@@ -325,20 +392,33 @@ impl State {
 
     /// Writes the status file and the figures. `work`: when the sync began, and its requests.
     fn publish(&mut self, has_failed: bool, work: Option<(Instant, usize)>) {
-        self.status.problems = self
-            .problems
-            .iter()
-            .map(|(part, error)| Problem { part: (*part).to_owned(), error: error.clone() })
-            .collect();
         if work.is_some() {
             report::nodes(&mut self.status, &self.plan, self.watch.local());
         }
-        if let Err(error) = status::write(&self.options.state, &self.status) {
+        let (now, conflist, none) = (SystemTime::now(), self.found(), Peers::new());
+        let proofs = self.voice.with_former(&self.proofs, now);
+        let notes = self.interface.reasons();
+        let facts = word::Facts {
+            now,
+            unknown: self.unknown.as_deref(),
+            is_deleted: self.is_deleted,
+            problems: &self.problems,
+            notes: &notes,
+            conflist: &conflist,
+            plan: &self.plan,
+            peers: self.peers.as_ref().unwrap_or(&none),
+            proofs: &proofs,
+            patience: Duration::from_secs(self.options.patience),
+        };
+        let is_due = self.voice.say(&self.node, &facts, &mut self.status, work.is_some() || has_failed);
+        if is_due && let Err(error) = status::write(&self.options.state, &self.status) {
             self.log.once(format!("write the status file: {error}"));
         }
         let routes = self.watch.local().routes.iter().filter(|route| route.is_ours()).count();
         self.figures.send_modify(|figures| {
             report::figures(figures, &self.status, routes);
+            self.voice.figures(figures, &proofs);
+            figures.problems = self.problems.len();
             figures.failures += u64::from(has_failed);
             if let Some((begin, requests)) = work {
                 figures.syncs += 1;
@@ -347,6 +427,13 @@ impl State {
             }
         });
     }
+}
+
+/// The proofs while there is no health endpoint.
+fn no_endpoint() -> Proofs {
+    let unknown = || Proof::Unknown("this release has no health endpoint".to_owned());
+    let local = IpFamily::ALL.into_iter().map(|family| (family, unknown())).collect();
+    Proofs { local, ..Proofs::none() }
 }
 
 /// Turns forwarding on, as the plugins do for each pod. In a container /proc/sys may be read-only.

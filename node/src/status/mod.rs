@@ -4,6 +4,6 @@ mod file;
 mod print;
 
 pub use file::{
-    Api, Conflist, Network, Node, PENDING, Problem, Source, Status, Way, lock, read, runs, write,
+    Api, Conflist, Network, Node, PENDING, Proof, Reason, Source, Status, Way, lock, read, runs, write,
 };
 pub use print::print;

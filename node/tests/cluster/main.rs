@@ -13,6 +13,7 @@ mod claims;
 mod conflist;
 mod crowd;
 mod damage;
+mod interface;
 mod killed;
 mod lab;
 mod member;

@@ -203,10 +203,15 @@ impl Member {
 
     /// Starts a pod as a runtime does, with a server.
     pub(crate) fn pod(&self, name: &str) -> Running<'_> {
+        self.pod_with(name, |attachment| attachment)
+    }
+
+    /// As [`Member::pod`], with capabilities.
+    pub(crate) fn pod_with(&self, name: &str, with: impl FnOnce(Attachment) -> Attachment) -> Running<'_> {
         let pod = self.node.pod(name).unwrap();
         pod.sh("ip link set lo up").unwrap();
         let network = self.node.run(|| Network::from_file(CONFLIST)).unwrap().unwrap();
-        let attachment = pod.attachment("eth0");
+        let attachment = with(pod.attachment("eth0"));
         let result = self.node.runtime([bin_dir().unwrap()]).add(&network, &attachment).unwrap();
         serve(&pod, name, PORT);
         let addresses =
@@ -257,6 +262,16 @@ impl Running<'_> {
                 .unwrap();
             }
         }
+    }
+
+    pub(crate) fn container_id(&self) -> String {
+        self.attachment.container_id.clone()
+    }
+
+    /// CHECK of its chain.
+    pub(crate) fn is_sound(&self) -> bool {
+        let runtime = self.member.node.runtime([bin_dir().unwrap()]);
+        runtime.check(&self.network, &self.attachment).is_ok()
     }
 
     /// Ends the pod as a runtime does.

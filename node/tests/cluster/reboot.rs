@@ -67,7 +67,10 @@ fn the_ways_come_back_while_the_api_server_is_away() {
         let a = &cluster.a;
         a.until(said, || a.log()[lines..].contains(said));
         let answer = wait("an answer", || a.http("/readyz"), |answer| answer.0 != 0);
-        assert!(answer.0 == 503 && answer.1.contains("waits for the first answer"), "{said}: {answer:?}");
+        assert!(
+            answer.0 == 503 && answer.1.contains("the API server has not answered yet"),
+            "{said}: {answer:?}"
+        );
         assert!(a.routes().is_empty() && a.conflist() == before, "{said}");
     }
     cluster.server.revive();
