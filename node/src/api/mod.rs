@@ -6,6 +6,7 @@ mod items;
 mod outbox;
 mod session;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -24,6 +25,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 
 /// After a session that lasts so long the pauses begin anew with [`PAUSE`].
 const WORKED: Duration = Duration::from_secs(60);
+
+/// For each node of the cluster, and at most: how long requests wait that all nodes send for one cause.
+const SPREAD: [Duration; 2] = [Duration::from_millis(2), Duration::from_secs(30)];
 
 /// A message from the API server.
 #[derive(Debug)]
@@ -55,17 +59,18 @@ pub async fn run(
     mut reports: mpsc::Receiver<Report>,
 ) {
     let (mut outbox, seen) = (Outbox::new(node.clone()), watch::Sender::new(None));
+    let nodes = AtomicU32::new(0);
     let (mut attempt, mut position) = (0_u32, Position::default());
     loop {
         let server = options.api_server.get(attempt as usize % options.api_server.len().max(1));
         let session = async {
             let connection = Connection::open(&options, server.map(String::as_str)).await?;
             let idle = Duration::from_secs(options.watch_idle);
-            let session =
-                Session { connection: &connection, name: &node, seen: &seen, updates: &updates, idle };
+            let (connection, name, seen, updates, nodes) = (&connection, &node, &seen, &updates, &nodes);
+            let session = Session { connection, name, seen, updates, nodes, idle };
             tokio::select! {
                 outcome = session.follow(&mut position) => outcome,
-                () = outbox.send(&connection, &mut reports, seen.subscribe()) => Ok(()),
+                () = outbox.send(connection, &mut reports, seen.subscribe(), nodes) => Ok(()),
             }
         };
         let begin = Instant::now();
@@ -89,7 +94,13 @@ fn pause(attempt: u32, most: Duration) -> Duration {
     whole.mul_f64(0.5 + random() / 2.0)
 }
 
-/// At least 0, less than 1.
+/// A part of a time that grows with the number of nodes: what all of them do at once would be too much for the API server.
+fn spread(nodes: &AtomicU32) -> Duration {
+    let [each, most] = SPREAD;
+    each.saturating_mul(nodes.load(Ordering::Relaxed)).min(most).mul_f64(random())
+}
+
+/// From 0 to 1.
 fn random() -> f64 {
     let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
     f64::from(u32::try_from(random >> 32).unwrap_or(0)) / f64::from(u32::MAX)

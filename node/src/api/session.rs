@@ -1,6 +1,7 @@
 //! A list of the nodes and the watches after it. After a failure the next session goes on where this one has ended.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -12,7 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::client::{Age, Connection, Refused};
 use super::outbox::Seen;
-use super::{Update, random};
+use super::{Update, spread};
 use crate::cluster::{Node, Peer, Peers};
 
 /// The longest line of a watch in bytes. etcd keeps objects up to 1.5 MB.
@@ -25,8 +26,6 @@ const USUAL: Duration = Duration::from_secs(60);
 const WORKS: Duration = Duration::from_secs(2);
 /// The HTTP status for a watch from a version that the API server no longer knows.
 const GONE: u16 = 410;
-/// For each node of the cluster, and at most: all nodes need a new list at once if the API server has lost its history.
-const SPREAD: [Duration; 2] = [Duration::from_millis(2), Duration::from_secs(30)];
 
 /// What the next session goes on from.
 #[derive(Debug, Default)]
@@ -37,8 +36,6 @@ pub(super) struct Position {
     last: Option<String>,
     /// The API server could not serve the last list from its cache.
     needs_newest: bool,
-    /// The number of nodes.
-    nodes: u32,
 }
 
 impl Position {
@@ -63,6 +60,8 @@ pub(super) struct Session<'a> {
     pub(super) name: &'a str,
     pub(super) seen: &'a watch::Sender<Seen>,
     pub(super) updates: &'a Sender<Update>,
+    /// The number of nodes of the last list.
+    pub(super) nodes: &'a AtomicU32,
     /// A watch that says nothing for so long is dead.
     pub(super) idle: Duration,
 }
@@ -84,7 +83,7 @@ impl Session<'_> {
                         }
                         Ok(list) => list,
                     };
-                    position.nodes = u32::try_from(peers.len()).unwrap_or(u32::MAX);
+                    self.nodes.store(u32::try_from(peers.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
                     if self.updates.send(Update::List(peers)).await.is_err() {
                         return Ok(());
                     }
@@ -110,8 +109,8 @@ impl Session<'_> {
                     End::Closed => return Ok(()),
                 },
             }
-            let [each, most] = SPREAD;
-            sleep(each.saturating_mul(position.nodes).min(most).mul_f64(random())).await;
+            // All nodes need a new list if the API server has lost its history.
+            sleep(spread(self.nodes)).await;
         }
     }
 

@@ -85,9 +85,7 @@ fn faults_and_their_end() {
     cluster.settled();
     let expected = ways(&cluster);
     type Fault = (&'static str, fn(&mut Faults));
-    let table: [Fault; 9] = [
-        ("a redirect", |faults| faults.proxy = Some(("watch", 302, ""))),
-        ("an empty watch", |faults| faults.proxy = Some(("watch", 200, ""))),
+    let table: [Fault; 7] = [
         ("a redirected list", |faults| faults.proxy = Some(("list", 302, "<a href=/>moved</a>"))),
         ("500", |faults| faults.code = Some(500)),
         ("too many requests", |faults| faults.code = Some(429)),
@@ -114,9 +112,21 @@ fn faults_and_their_end() {
         cluster.a.has_routes(&expected);
     }
     assert!(cluster.a.is_running());
-    cluster.a.until("a word about empty watches", || {
-        !cluster.a.lines("API server: the watch has ended at once, without a word").is_empty()
-    });
+    for (code, body, said) in [
+        (302, "", "the watch has ended at once, without a word"),
+        (200, "<html>\n", "read the watch: expected value"),
+    ] {
+        let lines = cluster.a.log().len();
+        cluster.server.faults(|faults| faults.proxy = Some(("watch", code, body)));
+        cluster.server.kill();
+        cluster.server.revive();
+        cluster.a.until(said, || cluster.a.log()[lines..].contains(said));
+        cluster.server.faults(|faults| faults.proxy = None);
+        add_new(&cluster);
+        cluster.a.has_routes(&[&expected[..], &ways_to_new()].concat());
+        remove_new(&cluster);
+        cluster.a.has_routes(&expected);
+    }
 }
 
 /// Lists come from the API server's cache, and only if the changes since are lost.

@@ -27,8 +27,10 @@ fn the_ways_come_back_while_the_api_server_is_away() {
     let before = cluster.a.conflist();
     cluster.a.until("a plan", || cluster.a.node.read_file(PLAN).is_ok());
     let plan = cluster.a.node.read_file(PLAN).unwrap();
+    // The API server accepts connections, and says nothing.
+    cluster.server.faults(|faults| faults.hang = true);
     cluster.server.kill();
-
+    cluster.server.revive();
     reboot(&mut cluster.a);
     cluster.a.sh(&format!("rm {CONFLIST}"));
     cluster.a.start("");
@@ -44,6 +46,8 @@ fn the_ways_come_back_while_the_api_server_is_away() {
     one.reaches(&two);
     one.reaches(&three);
     one.end();
+    cluster.server.kill();
+    cluster.server.faults(|faults| faults.hang = false);
 
     // Another machine, a damaged file, none: the conflist stays, and nothing else is known.
     let damaged = plan.replacen("10.244.2.0", "10.244.2.8", 1);
@@ -63,7 +67,10 @@ fn the_ways_come_back_while_the_api_server_is_away() {
         let a = &cluster.a;
         a.until(said, || a.log()[lines..].contains(said));
         let answer = wait("an answer", || a.http("/readyz"), |answer| answer.0 != 0);
-        assert!(answer.0 == 503 && answer.1.contains("waits for the first answer"), "{said}: {answer:?}");
+        assert!(
+            answer.0 == 503 && answer.1.contains("the API server has not answered yet"),
+            "{said}: {answer:?}"
+        );
         assert!(a.routes().is_empty() && a.conflist() == before, "{said}");
     }
     cluster.server.revive();
@@ -137,12 +144,22 @@ fn a_podcidr_that_went_to_another_node() {
     cluster.store.delete(&node_path("a"));
     cluster.store.put(&node_path("a"), node_object(&["192.0.2.1"], &["10.244.44.0/24"]));
     cluster.store.put(&node_path("older"), older("10.244.1.0/24"));
-    cluster.a.start("");
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let calls = "rename,renameat2,sendto,sendmsg,write,writev";
+    cluster.a.start_under(&format!("strace -D -f -qq -o {} -e trace={calls}", trace.display()), "");
     cluster.a.has_routes(&ways(&cluster));
     assert_eq!(subnet(&cluster.a).unwrap(), "10.244.1.0/24", "as the file says");
     cluster.server.revive();
     let a = &cluster.a;
     a.until("its new podCIDR", || subnet(a).is_some_and(|subnet| subnet == "10.244.44.0/24"));
+    // The conflist goes first, then this node's former podCIDR becomes the other one's.
+    a.until("the way to the older node", || {
+        a.routes().iter().any(|route| route.starts_with("10.244.1.0/24 "))
+    });
+    let trace = std::fs::read_to_string(&trace).unwrap();
+    let (conflist, route) = (format!("\"{CONFLIST}\""), "RTA_DST}, inet_addr(\"10.244.1.0\")");
+    assert!(trace.rfind(&conflist).unwrap() < trace.find(route).unwrap(), "{trace}");
     a.until("a word of the file", || a.log().contains("is of a Node a with another UID"));
     // Refused, then withdrawn: no new pod gets an address.
     for (name, object, back) in [
