@@ -169,6 +169,7 @@ fn what_a_killed_test_has_left_is_removed() {
             assert!(left.contains(name), "{left}");
         }
         breaks(&f, "true");
+        f.node.sh("touch /run/ferrule-test/x.pending1").unwrap();
         if by_gc {
             let said = f.says("gc --dry-run");
             assert!(said.contains("would end the namespaces that a killed ferrule test has left"), "{said}");
