@@ -161,6 +161,12 @@ fn what_a_killed_test_has_left_is_removed() {
     f.node.sh("mkdir /var/lib/cni/results").unwrap();
     assert!(test(&f, "").0.status.success());
     let before = state(&f);
+    // A signal ends it in order.
+    breaks(&f, "kill -TERM $1");
+    let (output, said) = test(&f, "");
+    assert_eq!(output.status.code(), Some(143), "{said}");
+    assert!(said.contains("a signal has ended the test") && said.contains("ok: detach: "), "{said}");
+    assert_eq!(before.diff(&state(&f)), "");
     for by_gc in [false, true] {
         breaks(&f, "kill -9 $1; sleep 0.2");
         assert!(!test(&f, "").0.status.success());
