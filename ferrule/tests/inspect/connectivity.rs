@@ -161,6 +161,12 @@ fn what_a_killed_test_has_left_is_removed() {
     f.node.sh("mkdir /var/lib/cni/results").unwrap();
     assert!(test(&f, "").0.status.success());
     let before = state(&f);
+    // A signal ends it in order.
+    breaks(&f, "kill -TERM $1");
+    let (output, said) = test(&f, "");
+    assert_eq!(output.status.code(), Some(143), "{said}");
+    assert!(said.contains("a signal has ended the test") && said.contains("ok: detach: "), "{said}");
+    assert_eq!(before.diff(&state(&f)), "");
     for by_gc in [false, true] {
         breaks(&f, "kill -9 $1; sleep 0.2");
         assert!(!test(&f, "").0.status.success());
@@ -169,6 +175,7 @@ fn what_a_killed_test_has_left_is_removed() {
             assert!(left.contains(name), "{left}");
         }
         breaks(&f, "true");
+        f.node.sh("touch /run/ferrule-test/x.pending1").unwrap();
         if by_gc {
             let said = f.says("gc --dry-run");
             assert!(said.contains("would end the namespaces that a killed ferrule test has left"), "{said}");

@@ -50,7 +50,11 @@ fn report(f: &Fixture, words: &str, path: Option<&Path>, folder: &Path) -> (Outp
         command.env("PATH", format!("{}:{}", path.display(), std::env::var("PATH").unwrap()));
     }
     let output = f.node.exec(&mut command).unwrap();
-    assert!(output.status.success(), "{output:?}");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    if words.contains("--output - ") {
+        fs::write(&archive, &output.stdout).unwrap();
+        fs::set_permissions(&archive, fs::Permissions::from_mode(0o600)).unwrap();
+    }
     assert_eq!(fs::metadata(&archive).unwrap().permissions().mode() & 0o777, 0o600);
     let unpacked = Command::new("tar")
         .current_dir(folder)
@@ -186,7 +190,7 @@ fn a_broken_node_has_a_report() {
     };
     let before = state();
     let folder = tempfile::tempdir().unwrap();
-    let (_, text) = report(&f, "", None, folder.path());
+    let (_, text) = report(&f, "--output - --root /", None, folder.path());
     let after = state();
     assert_eq!((before.0.diff(&after.0), before.1), (String::new(), after.1));
     for seen in

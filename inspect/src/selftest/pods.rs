@@ -238,22 +238,13 @@ impl LeftOver {
         Ok(())
     }
 
-    /// Removes the namespaces, and the entries of the cache.
+    /// Removes the namespaces, and the folder of the entries.
     pub(crate) fn forget(&self) -> Result<(), String> {
         self.end()?;
-        self.remove_entries()?;
-        match fs::remove_dir(RECORDS) {
+        // A killed test may have left a pending file too.
+        match fs::remove_dir_all(RECORDS) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(format!("remove {RECORDS}: {error}")),
             _ => Ok(()),
         }
-    }
-
-    fn remove_entries(&self) -> Result<(), String> {
-        self.entries.iter().try_for_each(|Entry { file, .. }| match fs::remove_file(file) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                Err(format!("remove {}: {error}", file.display()))
-            }
-            _ => Ok(()),
-        })
     }
 }
