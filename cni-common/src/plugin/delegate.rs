@@ -79,6 +79,11 @@ impl<'a> Delegate<'a> {
         Err(CniError::internal(format!("failed to find plugin {name:?} in path [{}]", folders.join(" "))))
     }
 
+    /// Whether the delegate is a plugin of this program, which undoes what a failed ADD of it has done.
+    pub fn is_function(&self) -> bool {
+        self.sibling.is_some()
+    }
+
     /// Runs ADD. If it fails, runs the delegate's DEL and then returns the error, unless the delegate says that an earlier ADD of the
     /// attachment has got an address: DEL would release that one, which the container uses.
     ///
