@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::mem;
+use std::process::Command;
 
-use cni_lab::{Node, NodeRuntime, Place as _, Pod, Snapshot, bin_dir};
+use cni_lab::{Node, NodeRuntime, Place as _, Pod, Snapshot, TIMEOUT, bin_dir, eventually};
 use cni_runner::{Attachment, Network};
 use ferrule_chain::fold::{fold, unfold};
 use serde_json::{Map, Value, json};
@@ -248,6 +249,40 @@ fn every_version_is_the_same() {
         let list = json!({"name": "pods", "cniVersion": version, "plugins": lists[number % lists.len()]});
         let nodes = [Node::new().unwrap(), Node::new().unwrap()];
         compare(&Network::from_value(&list).unwrap(), [&nodes[0], &nodes[1]], (2, "eth0"), &[]);
+    }
+}
+
+/// The kernel makes each removal wait for a grace period, so DEL removes IFB and pair by one request: that of a group.
+#[test]
+fn del_removes_all_links_at_once() {
+    let node = Node::new().unwrap();
+    for network in networks(&Needs::Node).unwrap().iter().filter(|network| network.name != "cbr0") {
+        let attached = Attached::new(&node, folded(network), 1, "eth0");
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec stdbuf -oL ip -o monitor link > /run/monitor"]);
+        let monitor = node.spawn(command).unwrap();
+        // It prints this link once it listens.
+        let listens = || {
+            node.sh("ip link add probe type dummy || ip link add probe type ifb; ip link del probe; test -s /run/monitor")
+        };
+        assert!(eventually(TIMEOUT, || listens().is_ok()));
+        attached.del();
+        let groups = || -> Vec<u32> {
+            let seen = node.sh("cat /run/monitor").unwrap();
+            let deleted = seen
+                .lines()
+                .filter(|line| line.contains("Deleted") && (line.contains(" bwp") || line.contains(" veth")));
+            let group = |line: &str| line.split("group ").nth(1)?.split_whitespace().next()?.parse().ok();
+            deleted.filter_map(group).collect()
+        };
+        assert!(eventually(TIMEOUT, || groups().len() >= 2), "{}: {:?}", network.name, groups());
+        assert!(
+            groups()[0] >= 1 << 30 && groups().iter().all(|group| *group == groups()[0]),
+            "{:?}",
+            groups()
+        );
+        drop(monitor);
+        attached.delete_pods();
     }
 }
 

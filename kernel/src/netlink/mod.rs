@@ -10,6 +10,7 @@
 pub mod addr;
 pub mod bridge;
 mod default_route;
+pub mod deferred;
 pub mod devconf;
 mod error;
 pub mod features;

@@ -16,6 +16,7 @@ use nix::errno::Errno;
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use self::interrupted::{Interrupted, repeated};
+use super::deferred;
 use super::error::Error;
 use super::message::{F_ACK, Message, failure, messages};
 use crate::budget::{self, Meter};
@@ -150,8 +151,10 @@ impl Socket {
     ///
     /// At the close the kernel waits until deleted objects are free, an RCU grace period of about 10 ms, and holds the lock of all
     /// changes of nf_tables. With hundreds of calls at once each of them would wait for those before it. So a call that has waited
-    /// for that lock waits for a grace period first, which all of them share; the close then has little left to wait for.
+    /// for that lock waits for a grace period first, which all of them share; the close then has little left to wait for. If the thread
+    /// [defers](deferred), it has more to do: the socket stays open until the end.
     pub fn close_after_deletion(self, taken: Duration) {
+        let Some(_socket) = deferred::socket(self) else { return };
         if taken >= LOCK_WAIT {
             // A kernel without the call (`CONFIG_MEMBARRIER`), or with `nohz_full`, waits at the close alone.
             let _ = observer::step("grace period", || membarrier(MembarrierCommand::Global));

@@ -1,5 +1,5 @@
 //! The networks of `examples/`, and the nodes that they need.
-#![allow(dead_code)] // each test program uses a part
+#![allow(clippy::unwrap_used, dead_code)] // each test program uses a part
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -40,6 +40,11 @@ pub fn unfold(list: &Object) -> Result<Object, String> {
     Ok(with(list, members(&plugins(list)?)))
 }
 
+/// The list without chains. Anything else stays as it is.
+pub fn unfolded(list: Value) -> Value {
+    list.as_object().and_then(|list| unfold(list).ok()).map_or(list, Value::from)
+}
+
 fn plugins(list: &Object) -> Result<Vec<Object>, String> {
     let Some(Value::Array(plugins)) = list.get("plugins") else {
         return Err("this is no list of plugins: it has no key \"plugins\"".to_owned());
@@ -96,6 +101,8 @@ mod tests {
             fold(&longer).unwrap()["plugins"][0]["capabilities"],
             json!({"dns": true, "mac": true, "x": true})
         );
+        assert_eq!(unfolded(folded.clone().into()), Value::from(list.clone()));
+        assert_eq!(unfolded(json!({"type": "bridge"})), json!({"type": "bridge"}));
         let plain = object(&json!({"plugins": [{"type": "a"}]}));
         assert_eq!(fold(&plain).unwrap()["plugins"], json!([{"type": "chain", "plugins": [{"type": "a"}]}]));
     }

@@ -15,6 +15,8 @@ use cni_common::plugin::{
 };
 use cni_common::spec::{AddResult, CniError, Code, Context as _, Failures, NetConf, SpecVersion};
 
+use ferrule_kernel::netlink::deferred;
+
 use config::{Chain, NAME, Object};
 
 /// The plugin.
@@ -64,14 +66,36 @@ fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     })
 }
 
-/// Goes on after an error. ADD has refused a configuration that cannot be decoded, and a chain in it.
+/// Goes on after an error. The kernel lets the removal of an IFB, of a veth pair and of nf_tables elements each wait for a grace period:
+/// they wait together. ADD has refused a configuration that cannot be decoded, and a chain in it.
 fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let ignore = |error| eprintln!("chain: DEL ignores the configuration: {error}");
     let chain = Chain::read(call.config).map_err(ignore).unwrap_or_default();
     let mut failures = Failures::default();
+    deferred::begin();
     for number in (0..chain.len()).rev().filter(|number| !matches!(chain.type_of(*number), "" | NAME)) {
         let conf = chain.of_attachment(number, chain.prev_result());
-        failures.keep(run(&chain, number, Verb::Del, call.env, &conf));
+        let name = chain.type_of(number);
+        let deleted = net_conf(&conf).and_then(|conf| {
+            let member = Delegate::find(name, call.env, &conf)?;
+            if !member.is_function() {
+                // Another project's plugin finds what a list would have left to it.
+                failures.keep(end_deferring());
+                deferred::begin();
+            }
+            member.call(Verb::Del)
+        });
+        failures.keep(deleted.map_err(|error| named(name, "delete", error)));
+    }
+    failures.keep(end_deferring());
+    failures.into_result()
+}
+
+/// Removes the links that members have left to later ones.
+fn end_deferring() -> Result<(), CniError> {
+    let mut failures = Failures::default();
+    for (link, error) in deferred::end() {
+        failures.keep(Err::<(), _>(CniError::internal(format!("remove {:?}: {error}", link.name))));
     }
     failures.into_result()
 }
