@@ -32,10 +32,12 @@
 //! ```
 
 mod attachment;
+mod child;
 pub mod delegate;
 mod dispatch;
 pub mod env;
 mod own_program;
+mod panics;
 mod repair;
 mod streams;
 
@@ -43,6 +45,7 @@ pub use attachment::Attachment;
 pub use delegate::Delegate;
 pub use dispatch::{run, run_one_of};
 pub use env::{Environment, Verb};
+pub use panics::in_case_of_panic;
 pub use repair::Repair;
 
 use crate::netns::{ContainerNetns, Netns, NetnsError};

@@ -11,7 +11,7 @@ pub mod config;
 pub mod fold;
 
 use cni_common::plugin::{
-    AddRequest, DelRequest, Delegate, Environment, GcRequest, Plugin, StatusRequest, Verb,
+    AddRequest, DelRequest, Delegate, Environment, GcRequest, Plugin, StatusRequest, Verb, in_case_of_panic,
 };
 use cni_common::spec::{AddResult, CniError, Code, Context as _, Failures, NetConf, SpecVersion};
 
@@ -35,18 +35,22 @@ fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let mut previous = chain.prev_result().cloned();
     for number in 0..chain.len() {
         let conf = chain.of_attachment(number, previous.as_ref());
+        let name = chain.type_of(number);
         let mut is_done = false;
         let added = net_conf(&conf).and_then(|conf| {
-            let member = Delegate::find(chain.type_of(number), call.env, &conf)?;
+            let member = Delegate::find(name, call.env, &conf)?.as_member();
+            // A first member may find the interface of an earlier ADD, which a DEL would remove.
+            in_case_of_panic(failed(name, "add"), (number > 0).then(|| call.config.raw()));
             // A member of this program has undone itself, and an interface that an earlier ADD has made is not this one's.
             is_done = number > 0 && !member.is_function();
             result = member.add_or_leave(call.version)?;
             is_done = true;
             result.to_json(call.version)
         });
-        let added = added.map_err(|error| named(chain.type_of(number), "add", error));
+        let added = added.map_err(|error| named(name, "add", error));
         previous = Some(added.inspect_err(|_| undo(&chain, number + usize::from(is_done), call.env))?);
     }
+    in_case_of_panic(String::new(), None);
     Ok(result)
 }
 
@@ -83,7 +87,8 @@ fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
                 failures.keep(end_deferring());
                 deferred::begin();
             }
-            member.call(Verb::Del)
+            in_case_of_panic(failed(name, "delete"), None);
+            member.as_member().call(Verb::Del)
         });
         failures.keep(deleted.map_err(|error| named(name, "delete", error)));
     }
@@ -128,18 +133,23 @@ fn read(config: &NetConf) -> Result<Chain, CniError> {
 /// Runs CHECK, DEL or GC of a member.
 fn run(chain: &Chain, number: usize, verb: Verb, env: &Environment, conf: &Object) -> Result<(), CniError> {
     let name = chain.type_of(number);
-    let called = net_conf(conf).and_then(|conf| Delegate::find(name, env, &conf)?.call(verb));
     let text = match verb {
         Verb::Check => "check",
         Verb::Del => "delete",
         _ => "gc",
     };
+    in_case_of_panic(failed(name, text), None);
+    let called = net_conf(conf).and_then(|conf| Delegate::find(name, env, &conf)?.as_member().call(verb));
     called.map_err(|error| named(name, text, error))
 }
 
 /// The member's error with libcni's text for a plugin that has failed.
 fn named(name: &str, verb: &str, error: CniError) -> CniError {
-    CniError { msg: format!("plugin type={name:?} failed ({verb}): {}", error.msg), ..error }
+    CniError { msg: failed(name, verb) + &error.msg, ..error }
+}
+
+fn failed(name: &str, verb: &str) -> String {
+    format!("plugin type={name:?} failed ({verb}): ")
 }
 
 fn net_conf(conf: &Object) -> Result<NetConf, CniError> {
