@@ -7,9 +7,16 @@
 use std::cell::RefCell;
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::mem;
+use std::time::Duration;
+
+use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::link::{self, Link, LinkId};
 use super::{Error, Socket};
+use crate::observer;
+
+/// A deletion that takes longer has waited for other processes: alone it takes 0.3 ms.
+const LOCK_WAIT: Duration = Duration::from_millis(3);
 
 thread_local! {
     static DEFERRED: RefCell<Option<Box<Deferred>>> = const { RefCell::new(None) };
@@ -56,7 +63,7 @@ pub fn link(link: &Link) -> bool {
 }
 
 /// Keeps a socket open that has deleted objects. Returns it if this thread does not defer.
-pub(super) fn socket(socket: Socket) -> Option<Socket> {
+fn keep(socket: Socket) -> Option<Socket> {
     let mut socket = Some(socket);
     with(|deferred| deferred.sockets.extend(socket.take()));
     socket
@@ -72,6 +79,21 @@ fn with<T>(work: impl FnOnce(&mut Deferred) -> T) -> Option<T> {
 }
 
 impl Socket {
+    /// Closes the socket of a process that has deleted nf_tables objects and has nothing else to do meanwhile. `taken` is how long
+    /// the deletion took.
+    ///
+    /// At the close the kernel waits until deleted objects are free, an RCU grace period of about 10 ms, and holds the lock of all
+    /// changes of nf_tables. With hundreds of calls at once each of them would wait for those before it. So a call that has waited
+    /// for that lock waits for a grace period first, which all of them share; the close then has little left to wait for. If the thread
+    /// [defers](self), it has more to do: the socket stays open until the end.
+    pub fn close_after_deletion(self, taken: Duration) {
+        let Some(_socket) = keep(self) else { return };
+        if taken >= LOCK_WAIT {
+            // A kernel without the call (`CONFIG_MEMBARRIER`), or with `nohz_full`, waits at the close alone.
+            let _ = observer::step("grace period", || membarrier(MembarrierCommand::Global));
+        }
+    }
+
     /// Removes these links of the socket's namespace together with those that wait, in one request, by a group number that nothing else has.
     /// Does nothing if no link waits. If it does not succeed, all links are as they were, or gone, and the caller removes its own one by one.
     ///
