@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use ferrule_chain::fold::unfolded;
 use ferrule_kernel::file;
 use ferrule_kernel::netlink::Link;
 use ferrule_kit::presence::Presence;
@@ -57,7 +58,7 @@ pub struct Entry {
     /// What the runtime has sent.
     #[serde(skip)]
     pub sent: Sent,
-    /// The network's configuration list.
+    /// The network's configuration list, without chains.
     #[serde(skip)]
     pub config: Arc<Value>,
     /// The container's addresses in the result.
@@ -177,7 +178,9 @@ impl Entry {
         }
         let config = configs.entry(file.config.unwrap_or_default()).or_insert_with_key(|encoded| {
             let json = BASE64_STANDARD.decode(encoded).ok();
-            Arc::new(json.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
+            Arc::new(
+                json.and_then(|json| serde_json::from_slice(&json).ok()).map(unfolded).unwrap_or_default(),
+            )
         });
         let links = file.sent.result["interfaces"].as_array().into_iter().flatten();
         let links: Vec<CachedLink> = links.filter_map(|link| CachedLink::deserialize(link).ok()).collect();

@@ -6,7 +6,9 @@ use cni_common::netns::Netns;
 use cni_common::plugin::Attachment;
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
 use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
-use ferrule_kernel::netlink::{Answer, Link, LinkId, Mac, Socket, addr, devconf, may_be_done, nsid};
+use ferrule_kernel::netlink::{
+    Answer, Link, LinkId, Mac, Socket, addr, deferred, devconf, may_be_done, nsid,
+};
 use nix::errno::Errno;
 
 use crate::config::LinkConf;
@@ -126,10 +128,17 @@ pub fn delete(
     result: Option<&AddResult>,
 ) -> Result<(), CniError> {
     let mut failures = Failures::default();
+    let ends = possible_ends(attachment, result);
+    if deferred::has_links() {
+        // If this fails, the steps below do it.
+        let _ = socket::route().map(|mut socket| {
+            let found = existing(&mut socket, &ends, &mut Failures::default());
+            socket.delete_with_deferred(&found);
+        });
+    }
     let container = netns.map(|netns| delete_in(netns, attachment.ifname)).transpose();
     let container = failures.keep(container).flatten();
     // Usually the kernel has already removed it together with the container's end or its namespace.
-    let ends = possible_ends(attachment, result);
     failures.keep(socket::route().and_then(|mut socket| delete_ends(&mut socket, &ends)));
     if let Some((mut socket, listed)) = container {
         let former = leftover::former_addresses(result, attachment.ifname);
@@ -169,17 +178,26 @@ fn possible_ends(attachment: &Attachment<'_>, result: Option<&AddResult>) -> Vec
 /// Removes those of the host ends that exist. Compares kind and MAC address: another link may have got the name,
 /// and results also report the bridge, or the gateway of a VLAN, which is a pair with both ends on the node.
 fn delete_ends(socket: &mut Socket, ends: &[HostEnd]) -> Result<(), CniError> {
-    let answers = socket.requests(ends.iter().map(|(name, _)| link::get(LinkId::Name(name))).collect());
     let mut failures = Failures::default();
-    for ((name, mac), answer) in ends.iter().zip(answers) {
-        let step = || format!("remove {name:?}");
-        let Some(Some(link)) = failures.keep(link::read(answer).context(step)) else { continue };
-        let is_pair = [KIND, NETKIT].contains(&link.kind.as_str()) && link.peer_netns.is_some();
-        if is_pair && link.mac == *mac {
-            failures.keep(socket.delete_link(LinkId::Index(link.index)).context(step));
-        }
+    for link in existing(socket, ends, &mut failures) {
+        let deleted = socket.delete_link(LinkId::Index(link.index));
+        failures.keep(deleted.context(|| format!("remove {:?}", link.name)));
     }
     failures.into_result()
+}
+
+/// Those of the host ends that exist.
+fn existing(socket: &mut Socket, ends: &[HostEnd], failures: &mut Failures) -> Vec<Link> {
+    let answers = socket.requests(ends.iter().map(|(name, _)| link::get(LinkId::Name(name))).collect());
+    let mut found = Vec::new();
+    for ((name, mac), answer) in ends.iter().zip(answers) {
+        let read = link::read(answer).context(|| format!("remove {name:?}"));
+        let is_end = |link: &Link| {
+            [KIND, NETKIT].contains(&link.kind.as_str()) && link.peer_netns.is_some() && link.mac == *mac
+        };
+        found.extend(failures.keep(read).flatten().filter(is_end));
+    }
+    found
 }
 
 /// The host's end of the container's `link`, a veth or netkit. `None` if its peer is not in the namespace of the socket.

@@ -147,6 +147,13 @@ pub(super) enum Command {
     ///
     /// Exit status: 0 done; 1 failed; 2 wrong usage.
     Metrics(Metrics),
+    /// Turn a list of plugins into one plugin `chain`, or back
+    ///
+    /// Prints the conflist in the other form. Pods that were attached in one form are checked, repaired and removed in the other. Keys
+    /// are sorted.
+    ///
+    /// Exit status: 0 done; 1 failed, or this is no list of plugins; 2 wrong usage.
+    Chain(Chain),
     /// List the plugins in this program, with their CNI versions
     Plugins,
     /// Print the version and the SHA-256 of this program, as in BIN_DIR/.ferrule/manifest
@@ -376,6 +383,17 @@ pub(super) struct Metrics {
     /// The log [default: the configured one]
     #[arg(long)]
     pub(super) file: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("form").required(true))]
+pub(super) struct Chain {
+    /// With one `chain` that runs all plugins of this conflist
+    #[arg(long, value_name = "FILE", group = "form")]
+    pub(super) fold: Option<PathBuf>,
+    /// With the members of each `chain` of this conflist in its place
+    #[arg(long, value_name = "FILE", group = "form")]
+    pub(super) unfold: Option<PathBuf>,
 }
 
 /// A number above 0.

@@ -9,15 +9,17 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Error, Result};
+use anyhow::{Context as _, Error, Result};
 use clap::{CommandFactory, Parser as _};
 use clap_complete::Shell;
 use cni_common::line::Text;
 use cni_common::plugin::Plugin;
+use ferrule_chain::fold::{fold, unfold};
 use ferrule_install::console::{note, say};
 use ferrule_install::{Back, Condition, Outcome, Stopped, TOOL, fingerprint::Fingerprint};
+use ferrule_kernel::file::read_named_text;
 
-use self::arguments::Command;
+use self::arguments::{Chain, Command};
 
 /// Runs the command that the arguments name.
 pub(crate) fn main(plugins: &'static [&'static Plugin]) -> ExitCode {
@@ -65,6 +67,7 @@ fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
         Command::Report(arguments) => return support::report(arguments, &names),
         Command::Log(arguments) => return operator::log(arguments),
         Command::Metrics(arguments) => return operator::metrics(arguments),
+        Command::Chain(arguments) => return convert(arguments),
         Command::Plugins => {
             for plugin in plugins {
                 let versions: Vec<_> = plugin.spec_versions.iter().map(|version| version.as_str()).collect();
@@ -94,6 +97,21 @@ fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
         Outcome::Done => 0,
         Outcome::Partly => 3,
     })
+}
+
+/// Prints a conflist in the other form.
+fn convert(arguments: &Chain) -> Result<u8> {
+    let (file, form): (_, fn(&_) -> _) = match (&arguments.fold, &arguments.unfold) {
+        (Some(file), _) => (file, fold),
+        (None, Some(file)) => (file, unfold),
+        (None, None) => return Ok(2),
+    };
+    let of_file = || file.display().to_string();
+    let text = read_named_text(file).with_context(of_file)?;
+    let list = serde_json::from_str(&text).with_context(of_file)?;
+    let converted = form(&list).map_err(Error::msg).with_context(of_file)?;
+    say(Text::json(serde_json::to_string_pretty(&converted)?));
+    Ok(0)
 }
 
 /// Writes the man pages and completions.

@@ -9,10 +9,10 @@ use std::os::unix::net::UnixDatagram;
 
 use nix::errno::Errno;
 use nix::libc::{
-    IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_ALT_IFNAME, IFLA_EXT_MASK, IFLA_GSO_MAX_SIZE, IFLA_IFALIAS, IFLA_IFNAME,
-    IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO,
-    IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, IFLA_PARENT_DEV_BUS_NAME, IFLA_PARENT_DEV_NAME, IFLA_PERM_ADDRESS,
-    IFLA_PROP_LIST, IFLA_STATS64, IFLA_TXQLEN, IFNAMSIZ,
+    IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_ALT_IFNAME, IFLA_EXT_MASK, IFLA_GROUP, IFLA_GSO_MAX_SIZE, IFLA_IFALIAS,
+    IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_LINK, IFLA_LINK_NETNSID,
+    IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, IFLA_PARENT_DEV_BUS_NAME, IFLA_PARENT_DEV_NAME,
+    IFLA_PERM_ADDRESS, IFLA_PROP_LIST, IFLA_STATS64, IFLA_TXQLEN, IFNAMSIZ,
 };
 use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 
@@ -62,6 +62,8 @@ pub struct Link {
     /// `IFF_*`. Promiscuous and all-multicast mode are the configured ones: a packet socket, such as that of
     /// tcpdump, does not set them.
     pub flags: u32,
+    /// Its group.
+    pub group: u32,
     /// `IF_OPER_*`
     pub operstate: u8,
     /// The index of its master, such as the bridge that has this link as a port.
@@ -125,6 +127,11 @@ impl Link {
         self.name == name || self.alt_names.iter().any(|one| one == name)
     }
 
+    /// Whether this is still the same link: no other one has got its index.
+    pub fn is_same_link(&self, other: &Link) -> bool {
+        (self.index, &self.name, &self.kind, self.mac) == (other.index, &other.name, &other.kind, other.mac)
+    }
+
     /// Whether the link is administratively up.
     pub fn is_up(&self) -> bool {
         self.flags & IFF_UP != 0
@@ -160,6 +167,16 @@ pub fn get(id: LinkId<'_>) -> Message {
 /// A request that removes a link. With a veth the kernel also removes its peer.
 pub fn delete(id: LinkId<'_>) -> Message {
     link_request(RTM_DELLINK, 0, id)
+}
+
+/// A request that removes all links with this group.
+pub(super) fn delete_group(group: u32) -> Message {
+    Message::new(RTM_DELLINK, 0, &ifinfo(0, 0, 0, 0)).attr_u32(IFLA_GROUP, group)
+}
+
+/// A request that sets the group.
+pub(super) fn set_group(index: u32, group: u32) -> Message {
+    Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr_u32(IFLA_GROUP, group)
 }
 
 /// A request that sets the flags (`IFF_*`) in `mask` to their values in `flags`.
@@ -212,6 +229,7 @@ pub fn parse(body: &[u8]) -> Link {
             IFLA_ADDRESS => link.mac = value.try_into().map(Mac).unwrap_or_default(),
             IFLA_MTU => link.mtu = u32_at(value, 0),
             IFLA_TXQLEN => link.tx_queue_len = u32_at(value, 0),
+            IFLA_GROUP => link.group = u32_at(value, 0),
             IFLA_OPERSTATE => link.operstate = value.first().copied().unwrap_or_default(),
             IFLA_MASTER => link.master = Some(u32_at(value, 0)),
             IFLA_LINK => link.peer = Some(u32_at(value, 0)),

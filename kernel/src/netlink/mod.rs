@@ -11,6 +11,7 @@ pub mod addr;
 pub mod bridge;
 pub mod budget;
 mod default_route;
+pub mod deferred;
 pub mod devconf;
 mod error;
 pub mod features;

@@ -20,6 +20,10 @@ const LONGEST_TEXT: usize = 1024;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Record {
     pub(super) plugin: &'static str,
+    /// The verb of a member; empty if it is that of the call.
+    pub(super) verb: &'static str,
+    /// When it began, since the call began.
+    pub(super) began: Duration,
     pub(super) network: String,
     pub(super) steps: Vec<Step>,
     pub(super) netlink_errors: Vec<String>,
@@ -100,7 +104,7 @@ pub(super) fn line(
     let mut line = Line {
         time: rfc3339(ended),
         plugin: record.plugin,
-        verb: cut(&env.command),
+        verb: if record.verb.is_empty() { cut(&env.command) } else { record.verb },
         pid,
         network: cut(&record.network),
         container: cut(&env.container_id),

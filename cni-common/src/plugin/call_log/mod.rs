@@ -44,8 +44,8 @@ struct Log {
     destination: Destination,
     env: Environment,
     started: Instant,
-    /// `None` once the line is written.
-    record: Mutex<Option<Record>>,
+    /// The call, and behind it the member that it is in. Empty once the lines are written.
+    records: Mutex<Vec<Record>>,
 }
 
 /// Starts the record of the call that `env` describes. Returns whether the log is on.
@@ -63,8 +63,8 @@ pub(crate) fn start(plugin: &'static str, env: &Environment) -> bool {
     };
     let since_epoch = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let trace = Trace::read(|name| std::env::var(name).ok(), process::id(), since_epoch);
-    let record = Mutex::new(Some(Record { plugin, trace, ..Record::default() }));
-    LOG.set(Log { destination, env: env.clone(), started: Instant::now(), record }).is_ok()
+    let records = Mutex::new(vec![Record { plugin, trace, ..Record::default() }]);
+    LOG.set(Log { destination, env: env.clone(), started: Instant::now(), records }).is_ok()
 }
 
 /// Where the calls of this node are logged. `None` if they are not.
@@ -91,16 +91,16 @@ fn read_config() -> Result<String, rustix::io::Errno> {
 
 /// Changes the record, if there is one.
 fn change(change: impl FnOnce(&mut Record)) {
-    if let Some(record) = LOG.get().and_then(lock).as_mut().and_then(|record| record.as_mut()) {
+    if let Some(record) = LOG.get().and_then(lock).as_mut().and_then(|records| records.last_mut()) {
         change(record);
     }
 }
 
 /// `None` if another thread has the record, or if this one panics while it has it.
-fn lock(log: &Log) -> Option<MutexGuard<'_, Option<Record>>> {
-    match log.record.try_lock() {
-        Ok(record) => Some(record),
-        Err(TryLockError::Poisoned(record)) => Some(record.into_inner()),
+fn lock(log: &Log) -> Option<MutexGuard<'_, Vec<Record>>> {
+    match log.records.try_lock() {
+        Ok(records) => Some(records),
+        Err(TryLockError::Poisoned(records)) => Some(records.into_inner()),
         Err(TryLockError::WouldBlock) => None,
     }
 }
@@ -124,13 +124,13 @@ pub(crate) fn step<T>(name: &str, work: impl FnOnce() -> T) -> T {
 /// Records a step that has ended, if the log is on.
 pub fn add_step(name: &str, took: Duration) {
     let at = LOG.get().map_or(Duration::ZERO, |log| log.started.elapsed().saturating_sub(took));
-    change(|record| record.add_step(name, at, took));
+    change(|record| record.add_step(name, at.saturating_sub(record.began), took));
 }
 
 /// The variable that names the call's span to a process that this one starts. `None` if the process inherits the runtime's.
 pub(crate) fn traceparent() -> Option<(&'static str, String)> {
-    let record = LOG.get().and_then(lock)?;
-    record.as_ref()?.trace.as_ref().map(|trace| (TRACEPARENT, trace.of_child()))
+    let records = LOG.get().and_then(lock)?;
+    records.last()?.trace.as_ref().map(|trace| (TRACEPARENT, trace.of_child()))
 }
 
 /// Records an error that the kernel answered to a netlink request, if the log is on.
@@ -138,16 +138,47 @@ pub fn add_netlink_error(text: String) {
     change(|record| record.add_netlink_error(text));
 }
 
-/// Writes the line.
+/// Begins the record of a member of the list that this call runs. Returns whether the log is on.
+pub(crate) fn begin_member(plugin: &'static str, verb: Verb) -> bool {
+    let Some(log) = LOG.get() else { return false };
+    let Some(mut records) = lock(log) else { return false };
+    let Some(call) = records.last() else { return false };
+    let trace =
+        call.trace.as_ref().map(|trace| trace.of_member(plugin, records.len(), log.started.elapsed()));
+    let record = Record {
+        plugin,
+        verb: verb.as_str(),
+        network: call.network.clone(),
+        began: log.started.elapsed(),
+        trace,
+        ..Record::default()
+    };
+    records.push(record);
+    true
+}
+
+/// Writes the line of the member.
+pub(crate) fn end_member(outcome: Result<Option<&Value>, &CniError>) {
+    let Some(log) = LOG.get() else { return };
+    if let Some(record) = lock(log).and_then(|mut records| records.pop()) {
+        write_record(log, &record, outcome);
+    }
+}
+
+/// Writes the line, after a panic also that of the member.
 pub(crate) fn finish(outcome: Result<Option<&Value>, &CniError>) {
     let Some(log) = LOG.get() else { return };
-    let Some(record) = lock(log).and_then(|mut record| record.take()) else { return };
+    let records = lock(log).map(|mut records| std::mem::take(&mut *records)).unwrap_or_default();
+    records.iter().rev().for_each(|record| write_record(log, record, outcome));
+}
+
+fn write_record(log: &Log, record: &Record, outcome: Result<Option<&Value>, &CniError>) {
     if outcome.is_ok() && log.env.command == Verb::Status.as_str() {
         return;
     }
-    let took = log.started.elapsed();
+    let took = log.started.elapsed().saturating_sub(record.began);
     let ended = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
-    let line = line::line(&record, &log.env, process::id(), ended, took, outcome);
+    let line = line::line(record, &log.env, process::id(), ended, took, outcome);
     if let Err(why) = write(&log.destination, &line, outcome.is_err()) {
         note(&why);
     }

@@ -58,6 +58,13 @@ impl Trace {
         })
     }
 
+    /// A span of a member, inside of this one.
+    pub(super) fn of_member(&self, plugin: &str, number: usize, at: Duration) -> Trace {
+        let mut hasher = DefaultHasher::new();
+        (&self.span, plugin, number, at).hash(&mut hasher);
+        Trace { parent: self.span.clone(), span: format!("{:016x}", hasher.finish().max(1)), ..self.clone() }
+    }
+
     /// The value of the variable for a process that this one starts.
     pub(super) fn of_child(&self) -> String {
         format!("00-{}-{}-{}", self.id, self.span, self.flags)
@@ -94,6 +101,9 @@ mod tests {
         assert_eq!((trace.baggage.chars().count(), trace.state.len()), (LONGEST, 0));
         let child = read(&trace.of_child(), 7).unwrap();
         assert_eq!((&child.id, &child.parent), (&trace.id, &trace.span));
+        let member = trace.of_member("bridge", 1, Duration::ZERO);
+        assert_eq!((&member.id, &member.parent), (&trace.id, &trace.span));
+        assert_ne!(member.span, trace.of_member("portmap", 1, Duration::ZERO).span);
         assert_ne!(read(PARENT, 8).unwrap().span, trace.span);
     }
 
