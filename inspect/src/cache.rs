@@ -20,7 +20,7 @@ use ferrule_kit::veth;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::model::{Maker, Owner, State, seconds};
+use crate::model::{Maker, Owner, State, seconds, shown};
 use crate::sight::Sight;
 
 /// The value of `kind`.
@@ -68,7 +68,7 @@ pub struct Entry {
     #[serde(skip)]
     pub links: Vec<CachedLink>,
     /// The file.
-    #[serde(rename = "cache")]
+    #[serde(rename = "cache", serialize_with = "shown")]
     pub file: PathBuf,
     /// When the ADD ended.
     #[serde(serialize_with = "seconds")]
@@ -292,6 +292,8 @@ pub(crate) fn addresses(result: &Value) -> BTreeSet<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
 
     fn whole() -> Sight {
@@ -317,7 +319,7 @@ mod tests {
     #[test]
     fn a_file_of_libcni_is_decoded() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("pods-c1-eth0");
+        let file = dir.path().join(std::ffi::OsStr::from_bytes(b"pods-c1-eth0\xff"));
         // {"name":"pods","plugins":[{"type":"bridge","ipam":{"type":"host-local","dataDir":"/d"}},{"type":"tuning"}]}
         let config = "eyJuYW1lIjoicG9kcyIsInBsdWdpbnMiOlt7InR5cGUiOiJicmlkZ2UiLCJpcGFtIjp7InR5cGUiOiJob3N0LWxvY2FsIiwiZGF0YURpciI6Ii9kIn19LHsidHlwZSI6InR1bmluZyJ9XX0=";
         let text = format!(
@@ -341,6 +343,7 @@ mod tests {
         assert_eq!(entry.values_of("host-local", "dataDir").collect::<Vec<_>>(), ["/d"]);
         assert_eq!((entry.plugins().len(), entry.sent.capability_args.len()), (2, 1));
         assert!(matches!(entry.netns_state, Presence::Gone { .. }) && entry.since.is_some());
+        assert!(json!(entry)["cache"].as_str().unwrap().ends_with("pods-c1-eth0\u{fffd}"));
         assert!(!Cache::read(&dir.path().join("none"), &whole()).is_readable);
     }
 
