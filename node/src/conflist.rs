@@ -18,6 +18,9 @@ use crate::plan::Pods;
 /// The key that marks a file as ours. libcni and the plugins ignore it.
 pub use ferrule_kit::cluster::CONFLIST_MARK as MARK;
 
+/// The bridge of the built-in conflist.
+pub const BRIDGE: &str = "ferrule0";
+
 /// Whose file has the conflist's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
@@ -64,7 +67,7 @@ impl Template {
         let first = match main {
             // The podCIDR may change: the former gateway goes with the last pod that needs it.
             Main::Bridge => {
-                json!({ "type": "bridge", "bridge": "ferrule0", "isGateway": true, "forceAddress": true,
+                json!({ "type": "bridge", "bridge": BRIDGE, "isGateway": true, "forceAddress": true,
                 "hairpinMode": true, "ipam": ipam })
             }
             Main::Ptp => json!({ "type": "ptp", "ipam": ipam }),
@@ -84,6 +87,12 @@ impl Template {
     pub fn store(&self) -> PathBuf {
         let folder = self.0["plugins"][0]["ipam"]["dataDir"].as_str().unwrap_or("/var/lib/cni/networks");
         Path::new(folder).join(self.0["name"].as_str().unwrap_or_default())
+    }
+
+    /// The bridge of the pods, if the plugin is `bridge`.
+    pub fn bridge(&self) -> Option<&str> {
+        let first = &self.0["plugins"][0];
+        (first["type"] == "bridge").then(|| first["bridge"].as_str().unwrap_or("cni0"))
     }
 
     /// The conflist of this node.

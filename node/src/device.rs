@@ -1,5 +1,8 @@
 //! The device of an overlay: made, changed and removed.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use anyhow::{Context as _, Result, bail};
 use ferrule_kernel::netlink::link::{IFF_UP, NewLink};
 use ferrule_kernel::netlink::{Answer, LinkId, Message, Socket, addr, link};
@@ -62,6 +65,20 @@ pub(crate) fn send(socket: &mut Socket, changes: Vec<Message>) -> Result<()> {
         .into_iter()
         .filter(|answer| !is_gone(answer))
         .try_for_each(|answer| Ok(answer.map(drop)?))
+}
+
+/// Removes these addresses from their links. The kernel removes the routes to their networks, too.
+pub(crate) fn strip(socket: &mut Socket, stale: &BTreeSet<(u32, IpAddr)>) -> Result<()> {
+    for (link, ip) in stale {
+        let present = socket.addresses(*link)?;
+        let gone = present.iter().map(|present| present.network).filter(|network| network.ip() == *ip);
+        let gone: Vec<IpNetwork> = gone.collect();
+        gone.iter()
+            .for_each(|network| log!("removes the address {network}, which no pod of this node needs"));
+        send(socket, gone.iter().map(|network| addr::delete(*link, *network)).collect())
+            .with_context(|| format!("remove the address {ip}, which no pod of this node needs"))?;
+    }
+    Ok(())
 }
 
 /// Removes the device if it is of this kind. Returns its name for the report.

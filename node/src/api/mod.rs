@@ -3,6 +3,8 @@
 mod client;
 mod session;
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -32,6 +34,8 @@ pub enum Update {
     Changed(String, Box<Peer>),
     /// A node is gone.
     Gone(String),
+    /// The addresses of the API servers, if they are known.
+    Servers(BTreeSet<IpAddr>),
     /// The connection works, or why it does not.
     State(Result<(), String>),
 }
@@ -57,6 +61,10 @@ pub async fn run(
         let server = options.api_server.get(attempt as usize % options.api_server.len().max(1));
         let session = async {
             let connection = Connection::open(&options, server.map(String::as_str)).await?;
+            let servers = connection.servers(&options).await;
+            if !servers.is_empty() {
+                let _ = updates.send(Update::Servers(servers)).await;
+            }
             let idle = Duration::from_secs(options.watch_idle);
             let follow = session::follow(&connection, &updates, idle);
             tokio::select! {

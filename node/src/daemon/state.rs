@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
+use super::former;
 use super::report::{self, Log};
 use crate::api::{Report, Update};
 use crate::arguments::{Mode, Options};
@@ -21,7 +23,8 @@ use crate::kernel::Watch;
 use crate::plan::{Facts, Plan, Pods, make};
 use crate::serve::Figures;
 use crate::status::{self, Problem, Status};
-use crate::{masquerade, routes, vxlan, wireguard};
+use crate::word::{Code, Reason};
+use crate::{device, masquerade, routes, vxlan, wireguard};
 
 /// The daemon without its timers.
 pub(super) struct State {
@@ -38,6 +41,8 @@ pub(super) struct State {
     /// `None` until the first list.
     peers: Option<Peers>,
     plan: Plan,
+    /// The addresses of the API servers.
+    servers: BTreeSet<IpAddr>,
     /// The parts that failed in the last sync, and why.
     problems: BTreeMap<&'static str, String>,
     status: Status,
@@ -74,6 +79,7 @@ impl State {
             conflist: None,
             peers: None,
             plan: Plan::default(),
+            servers: BTreeSet::new(),
             problems: BTreeMap::new(),
             status: report::begin(&options, &node, &template, former),
             log: Log::default(),
@@ -109,6 +115,11 @@ impl State {
                 is_new
             }
             (Update::Gone(name), Some(peers)) => peers.remove(&name).is_some(),
+            (Update::Servers(servers), _) => {
+                let is_new = self.servers != servers;
+                self.servers = servers;
+                is_new
+            }
             // A list comes before all changes.
             (Update::Changed(..) | Update::Gone(_), None) => false,
             (Update::State(state), _) => {
@@ -163,19 +174,25 @@ impl State {
         let held = self.plan.desired.routes.keys().copied().collect();
         let (options, name, local) = (&self.options, self.node.as_str(), self.watch.local());
         let mtu = Some(self.status.conflist.mtu).filter(|mtu| *mtu > 0);
-        let Some(plan) = make(&Facts { options, name, peers, local, held: &held, mtu }) else {
+        let own = peers.get(name).map_or(&[][..], |me| &me.networks);
+        let (former, bridge, servers) =
+            (former::read(&self.status.conflist, own), self.template.bridge(), &self.servers);
+        let facts = Facts { options, name, peers, local, held: &held, mtu, bridge, servers, former: &former };
+        let Some(mut plan) = make(&facts) else {
             self.log.once(format!("the API server has no node {name}: changes nothing"));
             return Ok(true);
         };
+        former::note(&mut self.status.conflist, &former, local);
         let problems = self.overlays_and_masquerade(&plan)?;
-        let requests = self.routes(&plan, &problems)?;
+        let requests = self.routes(&mut plan, &problems)?;
         self.announce();
         self.log.changes(&self.plan, &plan);
         self.plan = plan;
         self.conflist();
         self.refusals();
         self.publish(false, Some((begin, requests)));
-        Ok(self.problems.is_empty())
+        // Not each cause of a reason ends with a message.
+        Ok(self.problems.is_empty() && self.plan.reasons.is_empty() && self.status.conflist.former.is_empty())
     }
 
     /// Returns the parts that failed, and why.
@@ -187,6 +204,7 @@ impl State {
                 problems.insert(part, format!("{error:#}"));
             }
         };
+        note("addresses", device::strip(self.watch.socket(), &desired.stale));
         note("vxlan", self.vxlan.sync(desired.vxlan.as_ref()));
         // Nothing is wanted while this node has no address. In other modes State::open has removed the device.
         if let (Some(part), Some(wanted)) = (&mut self.wireguard, &desired.wireguard) {
@@ -207,15 +225,19 @@ impl State {
     }
 
     /// Returns the number of requests.
-    fn routes(&mut self, plan: &Plan, problems: &BTreeMap<&'static str, String>) -> Result<usize> {
+    fn routes(&mut self, plan: &mut Plan, problems: &BTreeMap<&'static str, String>) -> Result<usize> {
         let pods = self.pods().to_vec();
         // For the indexes of new devices.
         self.watch.refresh(&pods).context("read links")?;
         let outcome = routes::sync(&plan.desired.routes, &pods, &mut self.watch).context("read routes")?;
         let mut problems = problems.clone();
-        if let Some((dst, error)) = outcome.failures.first_key_value() {
-            let count = outcome.failures.len();
-            problems.insert("routes", format!("{count} failed, such as {dst}: {error}"));
+        if let Some(fault) = outcome.fault {
+            problems.insert("routes", fault);
+        }
+        // A bad Node object keeps no other node from being reached.
+        for (dst, error) in outcome.failures {
+            let text = format!("the kernel refuses the route to {dst}: {error}");
+            plan.reasons.insert(Reason { code: Code::Route, about: dst.to_string(), text });
         }
         if outcome.without_device > 0 && problems.is_empty() {
             let count = outcome.without_device;
@@ -230,6 +252,7 @@ impl State {
             log!("{part}: works again");
         }
         self.problems = problems;
+        self.log.reasons(&self.plan, plan);
         Ok(outcome.requests)
     }
 
@@ -310,6 +333,9 @@ impl State {
             .iter()
             .map(|(part, error)| Problem { part: (*part).to_owned(), error: error.clone() })
             .collect();
+        let reason =
+            |reason: &Reason| Problem { part: reason.code.key().to_owned(), error: reason.text.clone() };
+        self.status.problems.extend(self.plan.reasons.iter().map(reason));
         if work.is_some() {
             report::nodes(&mut self.status, &self.plan, self.watch.local());
         }

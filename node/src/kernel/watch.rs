@@ -3,21 +3,40 @@
 use std::io;
 use std::net::IpAddr;
 
-use ferrule_kernel::netlink::message::{Received, u32_at};
+use ferrule_kernel::netlink::message::{Received, find_attr, u32_at};
 use ferrule_kernel::netlink::{Error, Socket, addr, link};
 use ferrule_kernel::notices::Messages;
 use ipnetwork::IpNetwork;
 use nix::libc::{
-    RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTNLGRP_IPV4_IFADDR,
-    RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK,
+    RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNETCONF, RTM_NEWROUTE,
+    RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_NETCONF, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_NETCONF,
+    RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK,
 };
 
-use super::local::{Local, Route, is_link_local};
+use super::local::{Local, Route, is_link_local, no_ipv6};
 use crate::listener::Listener;
 use crate::{vxlan, wireguard};
 
 /// `AF_BRIDGE`: a message about a port of a bridge, not about a link.
 const BRIDGE: u8 = 7;
+
+/// What [`Watch`] listens to.
+const GROUPS: [u32; 7] = [
+    RTNLGRP_LINK,
+    RTNLGRP_IPV4_IFADDR,
+    RTNLGRP_IPV6_IFADDR,
+    RTNLGRP_IPV4_ROUTE,
+    RTNLGRP_IPV6_ROUTE,
+    RTNLGRP_IPV4_NETCONF,
+    RTNLGRP_IPV6_NETCONF,
+];
+
+/// Length of `struct netconfmsg` with its padding.
+const NETCONF: usize = 4;
+const NETCONFA_IFINDEX: u16 = 1;
+const NETCONFA_FORWARDING: u16 = 2;
+/// `NETCONFA_IFINDEX_ALL`: the setting of the node, not of a link.
+const ALL: u32 = u32::MAX;
 
 /// This node's links, addresses and routes, kept up to date by the kernel's messages.
 pub struct Watch {
@@ -40,9 +59,7 @@ impl Watch {
     /// # Errors
     /// The kernel refuses the subscription or a list.
     pub fn open() -> io::Result<Watch> {
-        let groups =
-            [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE];
-        let messages = Listener::new(Messages::of_route(&groups).map_err(io::Error::other)?)?;
+        let messages = Listener::new(Messages::of_route(&GROUPS).map_err(io::Error::other)?)?;
         let mut socket = Socket::route().map_err(io::Error::other)?.with_whole_dumps();
         let local = Local::read(&mut socket).map_err(io::Error::other)?;
         Ok(Watch {
@@ -82,6 +99,7 @@ impl Watch {
     /// As [`Watch::refresh`], before a new plan: it takes all changes so far into account.
     pub fn begin(&mut self, pods: &[IpNetwork]) -> io::Result<()> {
         self.refresh(pods)?;
+        self.local.no_ipv6 = no_ipv6();
         self.has_news = false;
         Ok(())
     }
@@ -211,8 +229,18 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
                 Effect::Routes
             }
         }
+        RTM_NEWNETCONF if is_forwarding_off(body) => Effect::Matters,
         _ => Effect::None,
     }
+}
+
+/// Whether this node has stopped to forward packets of a family.
+fn is_forwarding_off(body: &[u8]) -> bool {
+    let has = |kind, value| {
+        let found = find_attr(body.get(NETCONF..).unwrap_or_default(), kind);
+        found.is_some_and(|found| u32_at(found, 0) == value)
+    };
+    has(NETCONFA_IFINDEX, ALL) && has(NETCONFA_FORWARDING, 0)
 }
 
 fn is_ours(link: &super::Link) -> bool {
@@ -242,7 +270,7 @@ mod tests {
     fn local() -> Local {
         let mut local = Local::default();
         for (index, name) in [(2, "eth0"), (3, vxlan::LINK), (4, "veth0")] {
-            let link = Link { name: name.into(), mtu: 1500, is_up: true, is_loopback: false };
+            let link = Link { name: name.into(), mtu: 1500, is_up: true, ..Link::default() };
             local.links.insert(index, link);
         }
         local.addresses.insert((2, "192.0.2.1".parse().unwrap()));
@@ -307,6 +335,20 @@ mod tests {
             (RTM_NEWADDR, address(3, "10.244.1.0/32"), Effect::Device),
         ] {
             assert_eq!(effect(&mut local(), kind, message), expected);
+        }
+    }
+
+    #[test]
+    fn the_node_must_forward() {
+        let body = |index: u32, forwarding: u8| {
+            let index = index.to_ne_bytes();
+            [&[2, 0, 0, 0, 8, 0, 1, 0], &index[..], &[8, 0, 2, 0, forwarding, 0, 0, 0]].concat()
+        };
+        for (body, expected) in
+            [(body(ALL, 0), Effect::Matters), (body(ALL, 1), Effect::None), (body(7, 0), Effect::None)]
+        {
+            let message = Received { kind: RTM_NEWNETCONF, flags: 0, sequence: 0, port: 0, body: &body };
+            assert_eq!(apply(&mut local(), &message, &[]), expected);
         }
     }
 
