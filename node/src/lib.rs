@@ -5,6 +5,7 @@
 //! - [`api`] watches the nodes, and sends events and this node's annotation.
 //! - [`kernel`] has this node's links, addresses and routes, and follows their changes.
 //! - [`routes`], [`vxlan`], [`wireguard`], [`masquerade`] and [`conflist`] are the parts: each carries out its part of the plan.
+//! - `forwarding` and `forward_chain` let the packets of pods pass: sysctls, and `FORWARD` of iptables.
 //! - [`proof`] asks whether pods can talk, and [`word`] says it.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`] and [`cleanup`] are for administrators.
@@ -25,6 +26,8 @@ pub mod cluster;
 pub mod conflist;
 pub mod daemon;
 mod device;
+mod forward_chain;
+mod forwarding;
 pub mod housekeeping;
 pub mod kernel;
 pub mod listener;

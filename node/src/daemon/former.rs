@@ -13,19 +13,21 @@ use crate::status::Conflist;
 /// The most podCIDRs that are remembered.
 const MOST: usize = 16;
 
-/// The podCIDRs of the status that are not among `own`, each with the addresses that host-local's store says are in use.
+/// The podCIDRs of the status that are not among `own`, each with the addresses that are in use, if host-local's store can
+/// be read.
 pub(super) fn read(status: &Conflist, own: &[IpNetwork]) -> Former {
     let known = status.networks.iter().chain(&status.former).filter_map(|text| text.parse().ok());
     let mut former: Former =
-        known.filter(|network| !own.contains(network)).map(|network| (network, BTreeSet::new())).collect();
+        known.filter(|network| !own.contains(network)).map(|network| (network, None)).collect();
     if former.is_empty() {
         return former;
     }
-    let names = fs::read_dir(&status.store).into_iter().flatten();
+    let Ok(names) = fs::read_dir(&status.store) else { return former };
+    former.values_mut().for_each(|pods| *pods = Some(BTreeSet::new()));
     let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
     for address in names.filter_map(|name| name.parse::<IpAddr>().ok()) {
         for (_, pods) in former.iter_mut().filter(|(network, _)| network.contains(address)) {
-            pods.insert(address);
+            pods.get_or_insert_default().insert(address);
         }
     }
     former
@@ -34,7 +36,8 @@ pub(super) fn read(status: &Conflist, own: &[IpNetwork]) -> Former {
 /// Notes those that still matter: pods or addresses of this node are in them.
 pub(super) fn note(status: &mut Conflist, former: &Former, local: &Local) {
     let has_address = |network: &IpNetwork| local.addresses.iter().any(|(_, ip)| network.contains(*ip));
-    let matters = former.iter().filter(|(network, pods)| !pods.is_empty() || has_address(network));
+    let has_pods = |pods: &Option<BTreeSet<IpAddr>>| pods.as_ref().is_some_and(|pods| !pods.is_empty());
+    let matters = former.iter().filter(|(network, pods)| has_pods(pods) || has_address(network));
     status.former = matters.map(|(network, _)| network.to_string()).take(MOST).collect();
 }
 
@@ -56,8 +59,10 @@ mod tests {
             ..Conflist::default()
         };
         let former = read(&status, &["10.244.1.0/24".parse().unwrap()]);
-        let pods: Vec<usize> = former.values().map(BTreeSet::len).collect();
+        let pods: Vec<usize> = former.values().map(|pods| pods.as_ref().unwrap().len()).collect();
         assert_eq!(pods, [0, 0, 2]);
+        let unknown = read(&Conflist { store: "/nowhere".into(), ..status.clone() }, &[]);
+        assert!(unknown.values().all(Option::is_none));
         let mut local = Local::default();
         local.addresses.insert((3, "10.244.8.1".parse().unwrap()));
         note(&mut status, &former, &local);

@@ -7,8 +7,6 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
@@ -20,11 +18,11 @@ use crate::arguments::{Mode, Options};
 use crate::cluster::{Peers, Refusal};
 use crate::conflist::{self, Template};
 use crate::kernel::Watch;
-use crate::plan::{Facts, Plan, Pods, make};
+use crate::plan::{Facts, Plan, make};
 use crate::serve::Figures;
 use crate::status::{self, Problem, Status};
 use crate::word::{Code, Reason};
-use crate::{device, masquerade, routes, vxlan, wireguard};
+use crate::{device, forward_chain, forwarding, masquerade, routes, vxlan, wireguard};
 
 /// The daemon without its timers.
 pub(super) struct State {
@@ -36,6 +34,8 @@ pub(super) struct State {
     wireguard: Option<wireguard::Part>,
     /// `None` on a kernel without nf_tables: opened again at each sync.
     masquerade: Option<masquerade::Part>,
+    /// As `masquerade`.
+    forward_chain: Option<forward_chain::Part>,
     /// Readable when the conflist is no longer what the last sync has left. `None` if it has left none.
     conflist: Option<AsyncFd<OwnedFd>>,
     /// `None` until the first list.
@@ -76,6 +76,7 @@ impl State {
             vxlan: vxlan::Part::open()?,
             wireguard,
             masquerade: None,
+            forward_chain: None,
             conflist: None,
             peers: None,
             plan: Plan::default(),
@@ -139,6 +140,12 @@ impl State {
                 None => std::future::pending().await,
             }
         };
+        let forward_chain = async {
+            match &mut self.forward_chain {
+                Some(part) => part.disturbed().await,
+                None => std::future::pending().await,
+            }
+        };
         let conflist = async {
             match &self.conflist {
                 Some(file) => file.readable().await.map(drop),
@@ -152,6 +159,7 @@ impl State {
                 outcome
             }
             () = masquerade => Ok(()),
+            () = forward_chain => Ok(()),
             () = self.vxlan.disturbed() => Ok(()),
         }
     }
@@ -163,6 +171,10 @@ impl State {
     pub(super) fn sync(&mut self) -> Result<bool> {
         let begin = Instant::now();
         let pods = self.pods().to_vec();
+        if !self.plan.reasons.is_empty() {
+            // Some reasons are about routes of pods, of which the daemon hears nothing.
+            self.watch.distrust();
+        }
         self.watch.begin(&pods).context("read links and routes")?;
         if self.watch.take_damage() {
             self.vxlan.suspect();
@@ -183,6 +195,7 @@ impl State {
             return Ok(true);
         };
         former::note(&mut self.status.conflist, &former, local);
+        self.forward(&mut plan);
         let problems = self.overlays_and_masquerade(&plan)?;
         let requests = self.routes(&mut plan, &problems)?;
         self.announce();
@@ -193,6 +206,21 @@ impl State {
         self.publish(false, Some((begin, requests)));
         // Not each cause of a reason ends with a message.
         Ok(self.problems.is_empty() && self.plan.reasons.is_empty() && self.status.conflist.former.is_empty())
+    }
+
+    /// Lets the packets of pods pass.
+    fn forward(&mut self, plan: &mut Plan) {
+        let pods = plan.desired.pods.as_ref().map_or(&[][..], |pods| &pods.networks);
+        let mut faults = forwarding::ensure(pods, self.watch.local());
+        // On a kernel without nf_tables masquerade says so.
+        self.forward_chain = self.forward_chain.take().or_else(|| forward_chain::Part::open().ok());
+        match self.forward_chain.as_mut().map(|part| part.sync(pods)) {
+            Some(Ok(more)) => faults.extend(more),
+            Some(Err(error)) => faults.push(format!("{error:#}")),
+            None => {}
+        }
+        let reason = |text| Reason { code: Code::Forwarding, about: self.node.clone(), text };
+        plan.reasons.extend(faults.into_iter().map(reason));
     }
 
     /// Returns the parts that failed, and why.
@@ -268,7 +296,6 @@ impl State {
         if !self.problems.is_empty() && !conflist.written {
             return;
         }
-        forward(pods, &mut self.log);
         let text = self.template.fill(&self.node, pods);
         match conflist::write(&conflist.path, &text) {
             Ok(is_new) => {
@@ -352,18 +379,5 @@ impl State {
                 figures.requests += u64::try_from(requests).unwrap_or(0);
             }
         });
-    }
-}
-
-/// Turns forwarding on, as the plugins do for each pod. In a container /proc/sys may be read-only.
-fn forward(pods: &Pods, log: &mut Log) {
-    for family in pods.networks.iter().map(|network| IpFamily::of(network.ip())) {
-        let name = match family {
-            IpFamily::V4 => "net/ipv4/ip_forward",
-            IpFamily::V6 => "net/ipv6/conf/all/forwarding",
-        };
-        if let Err(error) = sysctl::ensure(name, "1") {
-            log.once(error.to_string());
-        }
     }
 }

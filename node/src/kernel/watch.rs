@@ -3,7 +3,9 @@
 use std::io;
 use std::net::IpAddr;
 
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::message::{Received, find_attr, u32_at};
+use ferrule_kernel::netlink::stored_route::BY_KERNEL;
 use ferrule_kernel::netlink::{Error, Socket, addr, link};
 use ferrule_kernel::notices::Messages;
 use ipnetwork::IpNetwork;
@@ -223,11 +225,9 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
         RTM_NEWROUTE | RTM_DELROUTE => {
             let Some(route) = Route::parse(body) else { return Effect::None };
             let is_known = local.routes.contains(&route) == (message.kind == RTM_NEWROUTE);
-            if is_known || (!route.is_ours() && is_of_pods(route.dst.ip())) {
-                Effect::None
-            } else {
-                Effect::Routes
-            }
+            let is_host = route.dst.prefix() == IpFamily::of(route.dst.ip()).bits();
+            let is_usual = !route.is_ours() && (is_host || route.protocol == BY_KERNEL);
+            if is_known || (is_usual && is_of_pods(route.dst.ip())) { Effect::None } else { Effect::Routes }
         }
         RTM_NEWNETCONF if is_forwarding_off(body) => Effect::Matters,
         _ => Effect::None,
@@ -317,6 +317,8 @@ mod tests {
             (RTM_DELROUTE, ours("10.244.3.0/24"), Effect::None),
             (RTM_NEWROUTE, foreign("10.244.2.0/24", 3), Effect::Routes),
             (RTM_NEWROUTE, foreign("10.244.1.7/32", 3), Effect::None),
+            (RTM_NEWROUTE, foreign("10.244.1.0/24", 2), Effect::None),
+            (RTM_NEWROUTE, foreign("10.244.1.64/26", 80), Effect::Routes),
             (RTM_NEWROUTE, foreign("198.51.100.0/24", 3), Effect::Routes),
         ] {
             assert_eq!(effect(&mut local(), kind, message), expected);

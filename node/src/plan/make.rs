@@ -60,12 +60,12 @@ pub struct Facts<'a> {
     pub bridge: Option<&'a str>,
     /// The addresses of the API servers.
     pub servers: &'a BTreeSet<IpAddr>,
-    /// The podCIDRs that this node had before, each with the addresses that its pods still have.
+    /// The podCIDRs that this node had before, each with the addresses that its pods still have; `None` if that is not known.
     pub former: &'a Former,
 }
 
 /// See [`Facts::former`].
-pub type Former = BTreeMap<IpNetwork, BTreeSet<IpAddr>>;
+pub type Former = BTreeMap<IpNetwork, Option<BTreeSet<IpAddr>>>;
 
 /// Makes the plan. `None` if the API server has no such node: it may be that of another cluster.
 pub fn make(facts: &Facts<'_>) -> Option<Plan> {

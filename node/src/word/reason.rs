@@ -67,8 +67,10 @@ impl Code {
     /// What a node with this reason is at best.
     pub fn word(self) -> Word {
         match self {
-            Code::Part | Code::Conflist | Code::PodCidr | Code::Forwarding => Word::NotReady,
-            Code::Family | Code::Address | Code::Leftover | Code::Former | Code::Route => Word::Degraded,
+            Code::Part | Code::Conflist | Code::PodCidr => Word::NotReady,
+            Code::Family | Code::Address | Code::Leftover | Code::Former | Code::Route | Code::Forwarding => {
+                Word::Degraded
+            }
         }
     }
 

@@ -15,6 +15,7 @@ mod damage;
 mod killed;
 mod lab;
 mod member;
+mod networks;
 mod nodes;
 mod uplink;
 mod ways;

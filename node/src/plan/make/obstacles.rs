@@ -13,6 +13,8 @@ use crate::conflist::BRIDGE;
 use crate::kernel::{Lookup, Route};
 use crate::{vxlan, wireguard};
 
+const OVERLAYS: [&str; 2] = [vxlan::LINK, wireguard::LINK];
+
 /// Why this node cannot route the podCIDR of another node.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Obstacle {
@@ -32,8 +34,8 @@ pub(super) struct Things {
     gateways: BTreeMap<IpNetwork, IpNetwork>,
     /// The conflist's bridge; with ptp that of an earlier conflist.
     pub(super) bridge: Option<u32>,
-    /// The host's ends of pods' links: veths whose routes lead to one address each.
-    pod_ends: BTreeSet<u32>,
+    /// Our overlays, and the host's ends of pods' links: veths whose routes lead to one address each.
+    inner: BTreeSet<u32>,
 }
 
 impl Things {
@@ -42,8 +44,7 @@ impl Things {
         let named = |index: &u32, names: &[&str]| {
             local.links.get(index).is_some_and(|link| names.contains(&link.name.as_str()))
         };
-        let foreign =
-            local.addresses.iter().filter(|(link, _)| !named(link, &[vxlan::LINK, wireguard::LINK]));
+        let foreign = local.addresses.iter().filter(|(link, _)| !named(link, &OVERLAYS));
         let addresses = foreign.map(|(link, address)| (single(*address), *link)).collect();
         let name = facts.bridge.unwrap_or(BRIDGE);
         let bridges = local.links.iter().filter(|(_, link)| link.is_bridge && link.name == name);
@@ -51,30 +52,30 @@ impl Things {
         let is_wide = |route: &&Route| route.dst.prefix() < IpFamily::of(route.dst.ip()).bits();
         let wide: BTreeSet<u32> =
             local.routes.iter().filter(is_wide).flat_map(|route| &route.links).copied().collect();
-        let pod_ends: BTreeSet<u32> = local
+        let inner: BTreeSet<u32> = local
             .links
             .iter()
-            .filter(|(index, link)| link.is_veth && !wide.contains(index))
+            .filter(|(index, link)| named(index, &OVERLAYS) || (link.is_veth && !wide.contains(index)))
             .map(|(index, _)| *index)
             .collect();
-        let is_inner = |link: &u32| bridge == Some(*link) || pod_ends.contains(link);
+        let is_of_pods = |link: &u32| bridge == Some(*link) || inner.contains(link);
         let mut gateways = BTreeMap::new();
         for (dst, route) in lookup.routes() {
-            if route.is_unicast && !route.links.iter().any(is_inner) {
+            if route.is_unicast && !route.links.iter().any(is_of_pods) {
                 gateways.extend(route.gws.iter().map(|gw| (single(*gw), *dst)));
             }
         }
-        Things { addresses, gateways, bridge, pod_ends }
+        Things { addresses, gateways, bridge, inner }
     }
 
-    pub(super) fn is_pod_end(&self, link: u32) -> bool {
-        self.pod_ends.contains(&link)
+    pub(super) fn is_inner(&self, link: u32) -> bool {
+        self.inner.contains(&link)
     }
 
     /// Whether the route leads to pods of this node.
     fn is_of_this_node(&self, route: &Route) -> bool {
-        let is_inner = |link: &u32| self.bridge == Some(*link) || self.is_pod_end(*link);
-        !route.links.is_empty() && route.links.iter().all(is_inner)
+        let is_of_pods = |link: &u32| self.bridge == Some(*link) || self.is_inner(*link);
+        !route.links.is_empty() && route.links.iter().all(is_of_pods)
     }
 }
 
@@ -109,20 +110,15 @@ impl Maker<'_> {
         let was_own = |ip: &IpAddr| self.facts.former.keys().any(|former| former.contains(*ip));
         let is_left_over = !on_bridge.is_empty() && on_bridge.iter().all(was_own);
         if let (Some(bridge), true) = (things.bridge, is_left_over) {
-            let mut pods =
-                self.facts.former.values().flatten().filter(|ip| network.contains(**ip)).peekable();
-            if let Some(first) = pods.peek() {
-                let name = local.links.get(&bridge).map_or("?", |link| link.name.as_str());
-                return Some(Obstacle::Pods(format!(
-                    "pods on {name} of this node still have addresses in it, such as {first}"
-                )));
+            if let Some(why) = self.pods_on(bridge, network) {
+                return Some(Obstacle::Pods(why));
             }
             stale.extend(on_bridge.iter().map(|address| (bridge, *address)));
         }
         if self.facts.held.contains(&network) || local.ours(network).next().is_some() {
             return None;
         }
-        let goes = |link: u32| (is_left_over && things.bridge == Some(link)) || things.is_pod_end(link);
+        let goes = |link: u32| (is_left_over && things.bridge == Some(link)) || things.is_inner(link);
         if let Some((address, link)) = inside(&things.addresses, network).find(|(_, link)| !goes(**link)) {
             let name = local.links.get(link).map_or("?", |link| link.name.as_str());
             return Some(Obstacle::Foreign(format!(
@@ -134,6 +130,30 @@ impl Maker<'_> {
             .filter(|(_, route)| route.links.is_empty() || !route.links.iter().all(|link| goes(*link)));
         let (_, route) = routes.next()?;
         Some(Obstacle::Foreign(format!("it holds a route of this node: {}", self.shown(route))))
+    }
+
+    /// Why the bridge must keep its address in a former podCIDR of this node: pods have it as their gateway.
+    fn pods_on(&self, bridge: u32, network: IpNetwork) -> Option<String> {
+        let (local, former) = (self.facts.local, self.facts.former);
+        let name = local.links.get(&bridge).map_or("?", |link| link.name.as_str());
+        if !local.links.values().any(|link| link.master == Some(bridge)) {
+            return None;
+        }
+        let around =
+            former.iter().filter(|(former, _)| within(**former, network) || within(network, **former));
+        for (_, pods) in around {
+            let Some(pods) = pods else {
+                return Some(format!(
+                    "{name} of this node has pods, and the daemon does not see their addresses"
+                ));
+            };
+            if let Some(pod) = pods.iter().find(|pod| network.contains(**pod)) {
+                return Some(format!(
+                    "pods on {name} of this node still have addresses in it, such as {pod}"
+                ));
+            }
+        }
+        None
     }
 
     /// The route of another program that comes before ours to this podCIDR.

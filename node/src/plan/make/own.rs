@@ -87,7 +87,7 @@ impl Maker<'_> {
         let mut named: BTreeSet<u32> = things.bridge.into_iter().collect();
         for (address, index) in inside(&things.addresses, network) {
             let Some(link) = local.links.get(index) else { continue };
-            if things.bridge == Some(*index) || things.is_pod_end(*index) {
+            if things.bridge == Some(*index) || things.is_inner(*index) {
                 continue;
             }
             named.insert(*index);
@@ -107,7 +107,7 @@ impl Maker<'_> {
             });
         }
         for (_, route) in inside(self.lookup.routes(), network) {
-            let is_ours = route.links.iter().any(|link| named.contains(link) || things.is_pod_end(*link));
+            let is_ours = route.links.iter().any(|link| named.contains(link) || things.is_inner(*link));
             // With a bridge the kernel's own route to the podCIDR has the metric 0. With ptp each pod has a longer one.
             let is_behind = route.dst == network && (route.priority > 0 || self.facts.bridge.is_none());
             if !is_ours && !is_behind {

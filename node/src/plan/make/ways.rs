@@ -252,8 +252,8 @@ impl<'a> Maker<'a> {
             }
         }
         // Pods from before a change keep their way out.
-        let former =
-            self.facts.former.iter().filter(|(_, pods)| !pods.is_empty()).map(|(network, _)| network);
+        let has_pods = |pods: &Option<BTreeSet<IpAddr>>| pods.as_ref().is_none_or(|pods| !pods.is_empty());
+        let former = self.facts.former.iter().filter(|(_, pods)| has_pods(pods)).map(|(network, _)| network);
         let masqueraded: BTreeSet<IpNetwork> = own.iter().chain(former).copied().collect();
         let masqueraded: Vec<IpNetwork> =
             masqueraded.into_iter().filter(|own| options.masquerade.has(IpFamily::of(own.ip()))).collect();

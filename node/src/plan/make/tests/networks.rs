@@ -192,12 +192,22 @@ fn pods_from_before_a_change_keep_their_network() {
     let mut local = local();
     local.routes.insert(route("10.99.0.0/24", None, 3, 2));
     let left = (3, "10.99.0.1".parse().unwrap());
+    local.links.insert(8, Link { name: "veth8".into(), is_veth: true, master: Some(3), ..Link::default() });
     let pod: IpAddr = "10.99.0.7".parse().unwrap();
     for (former, bridge, has_route, is_stale, text) in [
         (None, Some("ferrule0"), false, false, ""),
-        (Some(BTreeSet::new()), Some("ferrule0"), true, true, ""),
+        (Some(Some(BTreeSet::new())), Some("ferrule0"), true, true, ""),
+        // The conflist has ptp now.
+        (Some(Some(BTreeSet::new())), None, true, true, ""),
         (
-            Some(BTreeSet::from([pod])),
+            Some(None),
+            Some("ferrule0"),
+            false,
+            false,
+            "former: 10.99.0.0/24 of node n2: ferrule0 of this node has pods, and the daemon does not see their addresses",
+        ),
+        (
+            Some(Some(BTreeSet::from([pod]))),
             Some("ferrule0"),
             false,
             false,
@@ -221,7 +231,7 @@ fn pods_from_before_a_change_keep_their_network() {
     ptp.links.insert(4, Link { name: "veth1".into(), is_up: true, is_veth: true, ..Link::default() });
     ptp.addresses.insert((4, left.1));
     ptp.routes.insert(route("10.99.0.7/32", None, 4, 3));
-    let former = Former::from([(net("10.99.0.0/24"), BTreeSet::from([pod]))]);
+    let former = Former::from([(net("10.99.0.0/24"), Some(BTreeSet::from([pod])))]);
     let plan =
         plan_of(me(), vec![swapped()], Facts { local: &ptp, bridge: None, former: &former, ..facts() });
     assert!(plan.desired.routes.contains_key(&net("10.99.0.0/24")), "{plan:?}");
