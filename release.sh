@@ -134,7 +134,8 @@ set_version() {
 # Licences, the SBOM and examples, for every tarball and package.
 documents() {
     cp LICENSE CHANGELOG.md README.md "$work/sbom.cdx.json" "$1"
-    mkdir -p "$1/licences" "$1"/examples/{dra,kubernetes,monitoring}
+    mkdir -p "$1/licences" "$1/docs" "$1"/examples/{dra,kubernetes,monitoring}
+    cp docs/{install,operate,cluster,devices}.md "$1/docs"
     cp "$work/crates.txt" "$1/licences/CRATES.txt"
     cp release/MUSL.txt "$1/licences"
     cp "$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html" "$1/licences/RUST-STD.html"

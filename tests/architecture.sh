@@ -224,6 +224,15 @@ links_resolve() {
     done
 }
 
+# Every page can be found from the list of pages.
+pages_are_listed() {
+    local page
+    for page in docs/*.md docs/decisions/*.md plugins/*/*/README.md; do
+        [ "$page" = docs/SUMMARY.md ] || grep -qF "](${page#docs/})" docs/SUMMARY.md || grep -qF "](../$page)" docs/SUMMARY.md ||
+            printf '%s: not in docs/SUMMARY.md\n' "$page"
+    done
+}
+
 # Read here, so that a failure to read ends the script.
 metadata=$(cargo metadata --locked --no-deps --format-version 1)
 graph=$(cargo metadata --locked --format-version 1 "${targets[@]/#/--filter-platform=}")
@@ -236,7 +245,7 @@ violations=0
 for rule in dependencies_point_downwards daemons_are_not_linked_into_the_plugins \
     only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
     crates_are_free crates_come_from_crates_io crates_come_in_one_version dependencies_are_precise \
-    only_host_local_and_installation_write_files only_tun_has_unsafe modules_have_no_circles files_are_short links_resolve; do
+    only_host_local_and_installation_write_files only_tun_has_unsafe modules_have_no_circles files_are_short links_resolve pages_are_listed; do
     found=$("$rule")
     [ -n "$found" ] || continue
     violations=$((violations + $(wc -l <<<"$found")))

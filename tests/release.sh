@@ -21,7 +21,7 @@ and removes them on nodes of their own: each is this machine's file system under
 in memory, with namespaces of its own. Needs root.
 
   --full      also: builds for amd64 and arm64 in two folders, which takes 10 minutes or
-              more and needs a clean checkout; and README.md's commands from the tarball
+              more and needs a clean checkout; and the commands of docs/install.md from the tarball
               to a pod, on a Debian 12 without Rust from mmdebstrap, which is installed
   TEST ...    only these tests
 
@@ -71,7 +71,7 @@ test_the_same_programs_make_the_same_files() {
 test_the_tarball_has_everything() {
     tar -xf "$tarball"
     cd ferrule-*/ || fail "no folder"
-    for file in README.md CHANGELOG.md LICENSE Containerfile daemonset.yaml daemonset-nic.yaml daemonset-housekeeping.yaml \
+    for file in README.md CHANGELOG.md docs/{install,operate}.md LICENSE Containerfile daemonset.yaml daemonset-nic.yaml daemonset-housekeeping.yaml \
         systemd/{cni-dhcp.service,cni-dhcp.socket,ferrule-nic.service,ferrule-node.service,ferrule-gc.service,ferrule-gc.timer,ferrule-repair.service} \
         examples/kubernetes/ferrule.yaml bin/ferrule-{dhcp,nic,node} man/ferrule.1 man/ferrule-{install,gc,repair,dhcp}.1 \
         man/ferrule-{nic,node}.1 man/cni-{bridge,portmap}.8 completions/ferrule.bash completions/_ferrule completions/ferrule.fish completions/_ferrule-{nic,node}; do
@@ -292,7 +292,7 @@ full_two_folders_make_the_same_files() {
     cmp here/SHA256SUMS there/SHA256SUMS || fail "$(diff here/SHA256SUMS there/SHA256SUMS)"
 }
 
-# Debian 12 with containerd, and with what the README's commands install. Sets debian.
+# Debian 12 with containerd, and with what these commands install. Sets debian.
 debian_12() {
     debian=$cache/debian-12-$arch
     [ ! -d "$debian" ] || return 0
@@ -303,16 +303,16 @@ debian_12() {
         bookworm "$debian.new" http://deb.debian.org/debian >&2 && mv "$debian.new" "$debian" || fail "mmdebstrap"
 }
 
-# The commands of a section of README.md.
+# The commands of a section of docs/install.md.
 commands_of() {
-    awk -v heading="$1" '/^```/ { code = ($0 == "```sh"); next } code && here; !code && /^#/ { here = ($0 == heading) }' "$root/README.md"
+    awk -v heading="$1" '/^```/ { code = ($0 == "```sh"); next } code && here; !code && /^#/ { here = ($0 == heading) }' "$root/docs/install.md"
 }
 
-full_a_new_user_follows_the_readme() {
+full_a_new_user_follows_the_documents() {
     local debian
     debian_12
     commands_of '### From the tarball, to a pod' >commands
-    grep -q 'ferrule install' commands || fail "README.md has no such commands"
+    grep -q 'ferrule install' commands || fail "docs/install.md has no such commands"
     cp "$dist"/* .
     # There is no systemd, which would start containerd.
     node "$debian" '

@@ -1,5 +1,25 @@
 //! What several plugins share. Everything here joins the types of CNI (`cni-common`) with the kernel
 //! (`ferrule-kernel`), which do not know each other.
+//!
+//! - [`config`]: the keys that interface plugins share: MTU, MAC address, `dns`, `ipam.routes`.
+//! - [`ipam`]: calls the IPAM plugin, if the network has one, and releases its addresses if ADD fails; a check that IPAM plugins share.
+//! - [`plan`]: what ADD gives the container's interface, and the result that reports it. Pure.
+//! - [`veth`]: creates the veth or netkit pair in the container's namespace with one request; finds the host's end; deletes the pair without a namespace.
+//! - [`leftover`]: DEL: links and addresses that the container has hidden from it. The plan is pure.
+//! - [`container`]: sysctls, addresses and routes of the container's interface.
+//! - [`presence`]: whether a container's network namespace still exists, and what proves that it does not.
+//! - [`address_wait`]: waits until the kernel answers for new IPv6 addresses, or for duplicate address detection, if the configuration asks for it.
+//! - [`steps`]: requests with names for errors, sent in one batch; the undo stack of ADD.
+//! - [`check`]: CHECK of the container's interface: `prevResult`, link, MAC address, addresses, routes.
+//! - [`repair`]: `ferrule repair` of the container's interface and of the host's end of its pair.
+//! - [`route`]: routes for the kernel; attributes that results before 1.1.0 lose.
+//! - [`sysctl`], [`hash`]: forwarding and router advertisements; the hashes in names of chains and links.
+//! - [`owner`]: owner labels: comments that name the attachment of an nf_tables element.
+//! - [`table`]: the rules, routes and unused routing tables of a container; the lock of the plugins that choose one: sbr, vrf.
+//! - [`sysfs`]: devices on a bus, and their links.
+//! - [`state_file`]: a file that keeps the state of one attachment until DEL.
+//! - [`remedy`]: what an operator can do about causes that several plugins meet, for the errors that `ferrule doctor` shows.
+//! - [`socket`], [`netns`], [`lock`]: what `ferrule-kernel` opens, enters and locks, with CNI errors.
 
 #![deny(missing_docs)]
 

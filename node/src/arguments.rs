@@ -177,6 +177,9 @@ pub struct Options {
     /// The longest pause between two attempts to reach an API server
     #[arg(long, global = true, hide = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub longest_pause: u64,
+    /// How long a node may be away while it restarts, and a fifth of the time in which it counts as new
+    #[arg(long, global = true, hide = true, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub patience: u64,
 }
 
 impl Options {

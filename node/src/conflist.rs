@@ -162,9 +162,21 @@ pub fn write(path: &Path, text: &str) -> Result<bool> {
 /// # Errors
 /// It is gone already, or this user has too many of them.
 pub fn watch(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
-    let queue = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
     // The kernel tells of a name that is removed as a change of the attributes, and at once.
-    let flags = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
+    notices(path, AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF)
+}
+
+/// A descriptor that is readable when the conflist's folder has got or lost a file: runtimes take the first one.
+///
+/// # Errors
+/// There is no folder, or this user has too many descriptors.
+pub fn watch_folder(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
+    let moved = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_MOVED_FROM;
+    notices(path.parent().unwrap_or(path), AddWatchFlags::IN_CREATE | AddWatchFlags::IN_DELETE | moved)
+}
+
+fn notices(path: &Path, flags: AddWatchFlags) -> io::Result<AsyncFd<OwnedFd>> {
+    let queue = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
     queue.add_watch(path, flags)?;
     #[expect(
         deprecated,

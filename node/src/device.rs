@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result, bail};
-use ferrule_kernel::netlink::link::{IFF_UP, NewLink};
+use ferrule_kernel::netlink::link::{IFF_NOARP, IFF_UP, NewLink};
 use ferrule_kernel::netlink::{Answer, LinkId, Message, Socket, addr, link};
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
@@ -42,6 +42,10 @@ pub(crate) fn ensure(socket: &mut Socket, wanted: &NewLink<'_>, addresses: &[IpN
     changes.extend(mac.filter(|mac| *mac != link.mac).map(|mac| link::set_mac(link.index, mac)));
     changes.extend((mtu != 0 && mtu != link.mtu).then(|| link::set_mtu(link.index, mtu)));
     changes.extend((!link.is_up()).then(|| link::set_flags(link.index, IFF_UP, IFF_UP)));
+    // Another program may have made it a port of a bridge.
+    changes.extend(link.master.map(|_| link::set_master(link.index, 0)));
+    let is_mute = link.has_link_layer() && link.flags & IFF_NOARP != 0;
+    changes.extend(is_mute.then(|| link::set_flags(link.index, 0, IFF_NOARP)));
     let present = socket.addresses(link.index)?;
     let stale =
         present.iter().filter(|present| present.scope != SCOPE_LINK && !addresses.contains(&present.network));

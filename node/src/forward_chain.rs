@@ -34,7 +34,7 @@ pub(crate) struct Part {
     port: u32,
     listener: Listener,
     /// The podCIDRs of the last [`Part::sync`], and what it could not open; `None` if another program may have changed the chains.
-    known: Option<(Vec<IpNetwork>, Vec<String>)>,
+    known: Option<(Vec<IpNetwork>, Vec<(String, String)>)>,
     /// When iptables-legacy was looked at.
     looked: Option<Instant>,
 }
@@ -63,7 +63,7 @@ impl Part {
     ///
     /// # Errors
     /// The kernel refuses a request, or a program of iptables-legacy fails.
-    pub(crate) fn sync(&mut self, pods: &[IpNetwork]) -> Result<Vec<String>> {
+    pub(crate) fn sync(&mut self, pods: &[IpNetwork]) -> Result<Vec<(String, String)>> {
         if self.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
             self.looked = Some(Instant::now());
             for family in IpFamily::ALL {
@@ -90,10 +90,10 @@ impl Part {
             let is_let_through =
                 |stop: &usize| rules.iter().take(*stop).any(|rule| rule.accepts() && rule.has("payload"));
             if let (Some(network), Some(_)) = (networks.first(), stop.filter(|stop| !is_let_through(stop))) {
-                faults.push(format!(
+                faults.push((format!("FORWARD {family}"), format!(
                     "a rule in FORWARD of {} drops the packets of pods; {0} -I FORWARD -s {network} -j ACCEPT and {0} -I FORWARD -d {network} -j ACCEPT let them pass",
                     program(family)
-                ));
+                )));
             }
         }
         self.known = Some((pods.to_vec(), faults.clone()));

@@ -26,7 +26,7 @@ const IPV6: &str = "net/ipv6/conf/all/forwarding";
 type Former = BTreeMap<String, String>;
 
 /// Turns forwarding on, as the plugins do for each pod. Returns what does not work; in a container `/proc/sys` may be read-only.
-pub(crate) fn ensure(pods: &[IpNetwork], local: &Local) -> Vec<String> {
+pub(crate) fn ensure(pods: &[IpNetwork], local: &Local) -> Vec<(String, String)> {
     let turn_on = |family| -> io::Result<()> {
         match family {
             IpFamily::V4 => sysctl::ensure("net/ipv4/ip_forward", "1"),
@@ -39,7 +39,7 @@ pub(crate) fn ensure(pods: &[IpNetwork], local: &Local) -> Vec<String> {
     let fault = |network: &IpNetwork| {
         let family = IpFamily::of(network.ip());
         let error = turn_on(family).err()?;
-        Some(format!("this node does not forward {family} packets of pods: {error}"))
+        Some((family.to_string(), format!("this node does not forward {family} packets of pods: {error}")))
     };
     pods.iter().filter_map(fault).collect()
 }

@@ -1,4 +1,4 @@
-//! README.md shows what `ferrule inspect` prints.
+//! docs/operate.md shows what `ferrule inspect` prints.
 
 use std::fs;
 use std::path::Path;
@@ -44,7 +44,7 @@ fn add(
 
 /// Two containers of Ferrule's, and one of the reference's. One died without DEL.
 #[test]
-fn the_readme_shows_what_is_printed() {
+fn the_page_shows_what_is_printed() {
     let f = Fixture::new();
     let port =
         |port: u16| ("portMappings", json!([{"hostPort": port, "containerPort": 80, "protocol": "tcp"}]));
@@ -60,15 +60,15 @@ fn the_readme_shows_what_is_printed() {
     let is_gone = || f.says("inspect leaks").contains("the namespace of its ADD does not exist");
     assert!(eventually(TIMEOUT, is_gone), "{:#?}", f.leaks());
 
-    let readme = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operate.md")).unwrap();
     let folder = Path::new(PROGRAM).parent().unwrap().display();
     for words in ["ferrule inspect", "ferrule inspect ports", "ferrule inspect leaks"] {
         let script = format!("PATH={folder}:$PATH; NO_COLOR=1 {}", f.words(words));
         let narrow = f.on_terminal(80, &script);
         let shown = format!("$ {words}\n{narrow}");
         assert!(
-            without_ages(&readme).contains(&without_ages(&shown)),
-            "README.md lacks at 80 columns:\n{shown}"
+            without_ages(&page).contains(&without_ages(&shown)),
+            "docs/operate.md lacks at 80 columns:\n{shown}"
         );
         let wide = f.on_terminal(200, &script);
         assert!(!wide.contains('…') && wide.lines().all(|line| line.chars().count() <= 200), "{wide}");

@@ -29,7 +29,7 @@ use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, find_attr, text, 
 use super::socket::{Answer, Socket, ignoring};
 use super::vrf;
 
-pub use super::ifinfo::{IFF_ALLMULTI, IFF_LOOPBACK, IFF_PROMISC, IFF_UP, OPER_UP};
+pub use super::ifinfo::{IFF_ALLMULTI, IFF_LOOPBACK, IFF_NOARP, IFF_PROMISC, IFF_UP, OPER_UP};
 pub use super::new_link::{NewLink, new_netkit, new_veth};
 
 /// Identifies a link in a request.

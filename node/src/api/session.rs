@@ -6,10 +6,12 @@ use anyhow::{Context as _, Result, bail};
 use futures_util::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
 use kube::core::WatchEvent;
 use tokio::sync::mpsc::Sender;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Update;
 use super::client::{Connection, Refused};
+use super::outbox::Seen;
 use crate::cluster::{Node, Peer, Peers};
 
 /// The longest line of a watch in bytes. etcd keeps objects up to 1.5 MB.
@@ -19,9 +21,14 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// The HTTP status for a watch from a version that the API server no longer knows.
 const GONE: u16 = 410;
 
-/// Lists the nodes and follows them. Returns if a new list is due, or if the receiver is gone.
-pub(super) async fn follow(connection: &Connection, updates: &Sender<Update>, idle: Duration) -> Result<()> {
-    let (peers, mut version) = list(connection).await?;
+/// Lists the nodes and follows them. Returns if a new list is due, or if the receiver is gone. `own`: this node's name and annotations.
+pub(super) async fn follow(
+    connection: &Connection,
+    own: (&str, &watch::Sender<Seen>),
+    updates: &Sender<Update>,
+    idle: Duration,
+) -> Result<()> {
+    let (peers, mut version) = list(connection, own).await?;
     if updates.send(Update::List(peers)).await.is_err() || updates.send(Update::State(Ok(()))).await.is_err()
     {
         return Ok(());
@@ -34,7 +41,7 @@ pub(super) async fn follow(connection: &Connection, updates: &Sender<Update>, id
             watch => watch?,
         };
         let begin = Instant::now();
-        match read(watch, &mut version, updates, idle).await? {
+        match read(watch, &mut version, own, updates, idle).await? {
             End::Again => sleep_until(begin + SHORTEST).await,
             End::List => return Ok(()),
         }
@@ -42,15 +49,24 @@ pub(super) async fn follow(connection: &Connection, updates: &Sender<Update>, id
 }
 
 /// All nodes, and the version of the list.
-async fn list(connection: &Connection) -> Result<(Peers, String)> {
+async fn list(connection: &Connection, own: (&str, &watch::Sender<Seen>)) -> Result<(Peers, String)> {
     let (mut peers, mut token) = (Peers::new(), None);
     loop {
         let page = connection.list(token).await?;
+        page.items.iter().for_each(|node| note(own, node));
         peers.extend(page.items.into_iter().filter_map(check));
         token = page.metadata.next.filter(|next| !next.is_empty());
         if token.is_none() {
             return Ok((peers, page.metadata.resource_version));
         }
+    }
+}
+
+/// Notes the annotations of this node's object.
+fn note((name, seen): (&str, &watch::Sender<Seen>), node: &Node) {
+    if node.metadata.name == name {
+        let annotations = Some(node.annotations());
+        seen.send_if_modified(|seen| std::mem::replace(seen, annotations.clone()) != annotations);
     }
 }
 
@@ -74,6 +90,7 @@ enum End {
 async fn read(
     watch: impl AsyncBufRead,
     version: &mut String,
+    own: (&str, &watch::Sender<Seen>),
     updates: &Sender<Update>,
     idle: Duration,
 ) -> Result<End> {
@@ -96,6 +113,7 @@ async fn read(
         let update = match serde_json::from_slice::<WatchEvent<Node>>(&line).context("read the watch")? {
             WatchEvent::Added(node) | WatchEvent::Modified(node) => {
                 version.clone_from(&node.metadata.resource_version);
+                note(own, &node);
                 check(node).map(|(name, peer)| Update::Changed(name, Box::new(peer)))
             }
             WatchEvent::Deleted(node) => {

@@ -1,13 +1,15 @@
 //! The fields of a Node object that the network needs, and [`Peer`], their checked form.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use ferrule_kernel::ip::IpFamily;
 use ipnetwork::IpNetwork;
-use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
-use crate::wireguard::parse_key;
+use crate::wireguard::{self, parse_key};
 
 /// All nodes that the API server knows, by name.
 pub type Peers = BTreeMap<String, Peer>;
@@ -52,10 +54,33 @@ pub struct Metadata {
     annotations: Option<Annotations>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-struct Annotations {
-    #[serde(rename = "ferrule.dev/wireguard-key")]
-    key: Option<String>,
+/// The annotations of ours. All others are dropped while they are read.
+#[derive(Clone, Debug, Default)]
+struct Annotations(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Annotations, D::Error> {
+        struct Ours;
+        impl<'de> Visitor<'de> for Ours {
+            type Value = Annotations;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("annotations")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
+                let mut found = BTreeMap::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    match name.starts_with(PREFIX) {
+                        true => drop(found.insert(name, map.next_value()?)),
+                        false => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(Annotations(found))
+            }
+        }
+        deserializer.deserialize_map(Ours)
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -112,12 +137,19 @@ impl Peer {
     }
 }
 
+/// The beginning of the names of our annotations.
+const PREFIX: &str = "ferrule.dev/";
 /// The longest name of a Node object.
 const MAX_NAME: usize = 253;
 /// The most invalid podCIDRs of one node that are reported.
 const MAX_FAULTS: usize = 4;
 
 impl Node {
+    /// Its annotations of ours.
+    pub fn annotations(&self) -> BTreeMap<String, String> {
+        self.metadata.annotations.clone().unwrap_or_default().0
+    }
+
     /// The node's name and its valid parts. `None` if Kubernetes does not allow the name.
     pub fn check(self) -> Option<(String, Peer)> {
         let name = self.metadata.name;
@@ -151,8 +183,8 @@ impl Node {
         for ip in internal.filter_map(|address| address.address.parse().ok()).filter(is_usable) {
             peer.addresses[IpFamily::of(ip) as usize].get_or_insert(ip);
         }
-        let key = self.metadata.annotations.and_then(|annotations| annotations.key);
-        peer.key = key.as_deref().and_then(parse_key);
+        let Annotations(annotations) = self.metadata.annotations.unwrap_or_default();
+        peer.key = annotations.get(wireguard::ANNOTATION).and_then(|text| parse_key(text));
         Some((name, peer))
     }
 }
@@ -206,6 +238,13 @@ mod tests {
         assert_eq!(peer.networks, ["10.244.1.0/24", "fd00:1::/64"].map(|text| text.parse().unwrap()));
         assert_eq!(peer.addresses, ["192.0.2.1", "2001:db8::1"].map(|text| text.parse().ok()));
         assert!(peer.faults.is_empty());
+    }
+
+    #[test]
+    fn only_our_annotations_are_kept() {
+        let node: Node =
+            serde_json::from_str(r#"{"metadata":{"annotations":{"a":"b","ferrule.dev/c":"d"}}}"#).unwrap();
+        assert_eq!(node.annotations(), BTreeMap::from([("ferrule.dev/c".to_owned(), "d".to_owned())]));
     }
 
     #[test]

@@ -3,6 +3,7 @@
 mod former;
 mod report;
 mod state;
+mod voice;
 
 use std::fs::File;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use self::state::State;
 use crate::arguments::Options;
+use crate::proof::Proofs;
 use crate::{api, housekeeping, serve, status};
 
 /// How long changes are collected before a sync.
@@ -37,6 +39,7 @@ pub async fn run(options: Options) -> Result<()> {
     let (figures, served) = watch::channel(serve::Figures::default());
     let (updates, mut update) = mpsc::channel(QUEUE);
     let (reports, report) = mpsc::channel(QUEUE);
+    let (_found, mut proofs) = watch::channel(Proofs::none());
     let mut state = State::open(options.clone(), node.clone(), reports, figures)?;
     log!("node {node}: starts, mode {}", state.mode());
     let mut tasks = JoinSet::new();
@@ -48,6 +51,7 @@ pub async fn run(options: Options) -> Result<()> {
     let (mut due, mut last, mut failures) = (None::<Instant>, Instant::now(), 0_u32);
     loop {
         let soon = |due: Option<Instant>, at: Instant| Some(due.map_or(at, |due| due.min(at)));
+        let look = state.due().map(Instant::from_std);
         tokio::select! {
             Some(update) = update.recv() => {
                 if state.apply(update) {
@@ -64,6 +68,8 @@ pub async fn run(options: Options) -> Result<()> {
                 failures = if is_complete { 0 } else { failures.saturating_add(1) };
                 due = (!is_complete).then(|| last + retry(failures));
             }
+            Ok(()) = proofs.changed() => state.proofs(proofs.borrow_and_update().clone()),
+            () = sleep_until(look.unwrap_or(last)), if look.is_some() => state.look_again(),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }

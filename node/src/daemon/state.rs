@@ -4,25 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
+use ferrule_kernel::ip::IpFamily;
 use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
 use super::former;
 use super::report::{self, Log};
+use super::voice::Voice;
 use crate::api::{Report, Update};
 use crate::arguments::{Mode, Options};
 use crate::cluster::{Peers, Refusal};
 use crate::conflist::{self, Template};
 use crate::kernel::Watch;
 use crate::plan::{Facts, Plan, make};
+use crate::proof::{Proof, Proofs};
 use crate::serve::Figures;
-use crate::status::{self, Problem, Status};
+use crate::status::{self, Status};
 use crate::word::{Code, Reason};
-use crate::{device, forward_chain, forwarding, masquerade, routes, vxlan, wireguard};
+use crate::{device, forward_chain, forwarding, masquerade, routes, vxlan, wireguard, word};
 
 /// The daemon without its timers.
 pub(super) struct State {
@@ -38,17 +41,26 @@ pub(super) struct State {
     forward_chain: Option<forward_chain::Part>,
     /// Readable when the conflist is no longer what the last sync has left. `None` if it has left none.
     conflist: Option<AsyncFd<OwnedFd>>,
+    /// Readable when the conflist's folder has another file. `None` if it is not watched.
+    folder: Option<AsyncFd<OwnedFd>>,
     /// `None` until the first list.
     peers: Option<Peers>,
     plan: Plan,
     /// The addresses of the API servers.
     servers: BTreeSet<IpAddr>,
+    /// Why there is no plan yet.
+    unknown: Option<String>,
+    /// Whether the API server has no node of this name any more.
+    is_deleted: bool,
+    /// What the health endpoint has found.
+    proofs: Proofs,
     /// The parts that failed in the last sync, and why.
     problems: BTreeMap<&'static str, String>,
     status: Status,
     log: Log,
+    voice: Voice,
     reports: mpsc::Sender<Report>,
-    /// The refusals that were logged and sent.
+    /// The refusals that were logged.
     reported: BTreeSet<Refusal>,
     /// The key that was sent.
     announced: Option<String>,
@@ -71,18 +83,24 @@ impl State {
             }
         };
         let former = status::read(&options.state).unwrap_or_default().unwrap_or_default();
-        Ok(State {
+        let status = report::begin(&options, &node, &template, former);
+        let mut state = State {
             watch: Watch::open().context("read links and routes")?,
             vxlan: vxlan::Part::open()?,
             wireguard,
             masquerade: None,
             forward_chain: None,
             conflist: None,
+            folder: None,
             peers: None,
             plan: Plan::default(),
             servers: BTreeSet::new(),
+            unknown: Some("the API server has not answered yet".to_owned()),
+            is_deleted: false,
+            proofs: no_endpoint(),
             problems: BTreeMap::new(),
-            status: report::begin(&options, &node, &template, former),
+            voice: Voice::new(reports.clone(), &status),
+            status,
             log: Log::default(),
             reports,
             reported: BTreeSet::new(),
@@ -91,7 +109,9 @@ impl State {
             template,
             node,
             options,
-        })
+        };
+        state.publish(false, None);
+        Ok(state)
     }
 
     pub(super) fn mode(&self) -> &str {
@@ -146,16 +166,18 @@ impl State {
                 None => std::future::pending().await,
             }
         };
-        let conflist = async {
-            match &self.conflist {
-                Some(file) => file.readable().await.map(drop),
-                None => std::future::pending().await,
-            }
+        let readable = async |file: &Option<AsyncFd<OwnedFd>>| match file {
+            Some(file) => file.readable().await.map(drop),
+            None => std::future::pending().await,
         };
         tokio::select! {
             outcome = self.watch.changed(&pods) => outcome,
-            outcome = conflist => {
+            outcome = readable(&self.conflist) => {
                 self.conflist = None;
+                outcome
+            }
+            outcome = readable(&self.folder) => {
+                self.folder = None;
                 outcome
             }
             () = masquerade => Ok(()),
@@ -191,9 +213,14 @@ impl State {
             (former::read(&self.status.conflist, own), self.template.bridge(), &self.servers);
         let facts = Facts { options, name, peers, local, held: &held, mtu, bridge, servers, former: &former };
         let Some(mut plan) = make(&facts) else {
-            self.log.once(format!("the API server has no node {name}: changes nothing"));
+            let why = format!("the API server has no node {name}");
+            self.log.once(format!("{why}: changes nothing"));
+            self.is_deleted = self.unknown.is_none();
+            self.unknown = self.unknown.is_some().then_some(why);
+            self.publish(false, None);
             return Ok(true);
         };
+        (self.unknown, self.is_deleted) = (None, false);
         former::note(&mut self.status.conflist, &former, local);
         self.forward(&mut plan);
         let problems = self.overlays_and_masquerade(&plan)?;
@@ -216,10 +243,10 @@ impl State {
         self.forward_chain = self.forward_chain.take().or_else(|| forward_chain::Part::open().ok());
         match self.forward_chain.as_mut().map(|part| part.sync(pods)) {
             Some(Ok(more)) => faults.extend(more),
-            Some(Err(error)) => faults.push(format!("{error:#}")),
+            Some(Err(error)) => faults.push(("FORWARD".to_owned(), format!("{error:#}"))),
             None => {}
         }
-        let reason = |text| Reason { code: Code::Forwarding, about: self.node.clone(), text };
+        let reason = |(about, text)| Reason { code: Code::Forwarding, about, text };
         plan.reasons.extend(faults.into_iter().map(reason));
     }
 
@@ -264,8 +291,12 @@ impl State {
         }
         // A bad Node object keeps no other node from being reached.
         for (dst, error) in outcome.failures {
-            let text = format!("the kernel refuses the route to {dst}: {error}");
-            plan.reasons.insert(Reason { code: Code::Route, about: dst.to_string(), text });
+            let is_of =
+                |(_, states): &(&String, &Vec<(IpNetwork, _)>)| states.iter().any(|(of, _)| *of == dst);
+            let node = plan.nodes.iter().find(is_of).map_or("?", |(name, _)| name);
+            let text = format!("the kernel refuses the route to the pods of node {node} ({dst}): {error}");
+            let about = format!("{node} {dst}");
+            plan.reasons.insert(Reason { code: Code::Way, about, text });
         }
         if outcome.without_device > 0 && problems.is_empty() {
             let count = outcome.without_device;
@@ -293,7 +324,7 @@ impl State {
         };
         (conflist.networks, conflist.mtu) =
             (pods.networks.iter().map(ToString::to_string).collect(), pods.mtu);
-        if !self.problems.is_empty() && !conflist.written {
+        if !conflist.written && self.problems.keys().any(|part| !Code::of_part(part).word().serves()) {
             return;
         }
         let text = self.template.fill(&self.node, pods);
@@ -315,63 +346,79 @@ impl State {
             Err(error) => {
                 conflist.written = false;
                 self.log.once(format!("{error:#}"));
-                let why = format!("{error:#}");
-                self.problems.insert("conflist", why.clone());
-                self.tell(Refusal { node: self.node.clone(), what: "the conflist".into(), why });
+                self.problems.insert("conflist", format!("{error:#}"));
             }
         }
     }
 
-    /// Logs and sends each new refusal once.
+    /// Logs each new refusal once. One that ends and comes back is logged again.
     fn refusals(&mut self) {
-        let new: Vec<Refusal> = self.plan.refusals.difference(&self.reported).cloned().collect();
-        // A refusal that ends and comes back is reported again.
-        self.reported
-            .retain(|refusal| self.plan.refusals.contains(refusal) || refusal.what == "the conflist");
-        for refusal in new {
-            log!("node {}: {} is not used: {}", refusal.node, refusal.what, refusal.why);
-            self.tell(refusal);
+        for Refusal { node, what, why } in self.plan.refusals.difference(&self.reported) {
+            log!("node {node}: {what} is not used: {why}");
         }
+        self.reported.clone_from(&self.plan.refusals);
     }
 
-    fn tell(&mut self, refusal: Refusal) {
-        if self.reported.insert(refusal.clone()) {
-            let _ = self.reports.try_send(Report::Refused(refusal));
-        }
+    /// Takes what the health endpoint has found.
+    pub(super) fn proofs(&mut self, proofs: Proofs) {
+        self.proofs = proofs;
+        self.publish(false, None);
     }
 
-    /// Sends this node's public key if its object lacks it.
+    /// When the word is due again although nothing has happened.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.voice.due()
+    }
+
+    /// Judges again: time has passed.
+    pub(super) fn look_again(&mut self) {
+        self.publish(false, None);
+    }
+
+    /// Wants this node's public key in its object.
     fn announce(&mut self) {
         let Some(key) = self.wireguard.as_ref().map(wireguard::Part::public_key) else { return };
-        let me = self.peers.as_ref().and_then(|peers| peers.get(&self.node));
-        let is_there = me.is_some_and(|me| me.key.is_some() && me.key == wireguard::parse_key(&key));
-        match is_there {
-            true => self.announced = None,
-            false if self.announced.as_ref() == Some(&key) => {}
-            false if self.reports.try_send(Report::Key(key.clone())).is_ok() => self.announced = Some(key),
-            false => {}
+        if self.announced.as_ref() == Some(&key) {
+            return;
+        }
+        let report = Report::Annotation { name: wireguard::ANNOTATION, value: key.clone() };
+        if self.reports.try_send(report).is_ok() {
+            self.announced = Some(key);
         }
     }
 
     /// Writes the status file and the figures. `work`: when the sync began, and its requests.
     fn publish(&mut self, has_failed: bool, work: Option<(Instant, usize)>) {
-        self.status.problems = self
-            .problems
-            .iter()
-            .map(|(part, error)| Problem { part: (*part).to_owned(), error: error.clone() })
-            .collect();
-        let reason =
-            |reason: &Reason| Problem { part: reason.code.key().to_owned(), error: reason.text.clone() };
-        self.status.problems.extend(self.plan.reasons.iter().map(reason));
         if work.is_some() {
             report::nodes(&mut self.status, &self.plan, self.watch.local());
         }
-        if let Err(error) = status::write(&self.options.state, &self.status) {
+        // First, so that no file is missed.
+        if self.folder.is_none() {
+            self.folder = conflist::watch_folder(&self.status.conflist.path).ok();
+        }
+        let conflist = report::found(&self.status.conflist, self.plan.desired.pods.is_some());
+        let (now, none) = (SystemTime::now(), Peers::new());
+        let proofs = self.voice.with_former(&self.proofs, now);
+        let facts = word::Facts {
+            now,
+            unknown: self.unknown.as_deref(),
+            is_deleted: self.is_deleted,
+            problems: &self.problems,
+            conflist: &conflist,
+            plan: &self.plan,
+            peers: self.peers.as_ref().unwrap_or(&none),
+            proofs: &proofs,
+            patience: Duration::from_secs(self.options.patience),
+        };
+        let is_due = self.voice.say(&self.node, &facts, &mut self.status, work.is_some() || has_failed);
+        if is_due && let Err(error) = status::write(&self.options.state, &self.status) {
             self.log.once(format!("write the status file: {error}"));
         }
         let routes = self.watch.local().routes.iter().filter(|route| route.is_ours()).count();
         self.figures.send_modify(|figures| {
             report::figures(figures, &self.status, routes);
+            self.voice.figures(figures, &proofs);
+            figures.problems = self.problems.len();
             figures.failures += u64::from(has_failed);
             if let Some((begin, requests)) = work {
                 figures.syncs += 1;
@@ -380,4 +427,11 @@ impl State {
             }
         });
     }
+}
+
+/// The proofs while there is no health endpoint.
+fn no_endpoint() -> Proofs {
+    let unknown = || Proof::Unknown("this release has no health endpoint".to_owned());
+    let local = IpFamily::ALL.into_iter().map(|family| (family, unknown())).collect();
+    Proofs { local, ..Proofs::none() }
 }

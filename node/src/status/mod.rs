@@ -3,5 +3,5 @@
 mod file;
 mod print;
 
-pub use file::{Api, Conflist, Network, Node, PENDING, Problem, Status, Way, lock, read, runs, write};
+pub use file::{Api, Conflist, Network, Node, PENDING, Proof, Reason, Status, Way, lock, read, runs, write};
 pub use print::print;

@@ -6,7 +6,8 @@ use super::Word;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Reason {
     pub code: Code,
-    /// What it is about: a node's name, a part or a network. Empty if it is this node as a whole.
+    /// What it is about: a node's name, and what of it; a part or a network. Empty if it is this node as a whole. Code and this name
+    /// the fault: the text may change.
     pub about: String,
     /// What is wrong, for people.
     pub text: String,
@@ -15,10 +16,35 @@ pub struct Reason {
 /// The kinds of reasons. README.md has a row for each one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Code {
-    /// A part of the kernel could not be set up.
-    Part,
+    /// Neither the API server nor a file has told of the cluster.
+    Api,
+    /// The health endpoint has no answer yet.
+    Unproved,
+    /// The API server has no Node of this name any more.
+    Node,
+    /// Packets of this node's pods get lost on this node.
+    Local,
+    /// The same in one family, and the other one works.
+    LocalFamily,
     /// The conflist is missing, not ours, or cannot be written.
     Conflist,
+    /// Runtimes take another file.
+    First,
+    /// Routes.
+    Routes,
+    Vxlan,
+    Wireguard,
+    Masquerade,
+    /// Another part of the kernel could not be set up.
+    Part,
+    /// No other node's pods are reached.
+    Peers,
+    /// A node's pods are not reached.
+    Peer,
+    /// A node has no way for long.
+    Waits,
+    /// A podCIDR or an address is not used.
+    Refused,
     /// The Node object has no podCIDR that this node can use.
     PodCidr,
     /// The pods of this node have one family instead of two.
@@ -30,55 +56,147 @@ pub enum Code {
     /// Pods from before a change of podCIDRs still run.
     Former,
     /// The way to a node's pods is not the one that is wanted.
-    Route,
+    Way,
     /// This node does not forward packets.
     Forwarding,
 }
 
 impl Code {
     /// All codes, in the order of README.md.
-    pub const ALL: [Code; 9] = [
-        Code::Part,
+    pub const ALL: [Code; 23] = [
+        Code::Api,
+        Code::Unproved,
+        Code::Node,
+        Code::Local,
+        Code::LocalFamily,
         Code::Conflist,
+        Code::First,
+        Code::Routes,
+        Code::Vxlan,
+        Code::Wireguard,
+        Code::Masquerade,
+        Code::Part,
+        Code::Peers,
+        Code::Peer,
+        Code::Waits,
+        Code::Refused,
         Code::PodCidr,
         Code::Family,
         Code::Address,
         Code::Leftover,
         Code::Former,
-        Code::Route,
+        Code::Way,
         Code::Forwarding,
     ];
 
-    /// The word in metrics and events, such as `conflist`.
+    /// The word in metrics and events, such as `conflist`. A part's is its name in the log.
     pub fn key(self) -> &'static str {
         match self {
-            Code::Part => "part",
+            Code::Api => "api",
+            Code::Unproved => "unproved",
+            Code::Node => "node",
+            Code::Local => "local",
+            Code::LocalFamily => "local-family",
             Code::Conflist => "conflist",
+            Code::First => "first",
+            Code::Routes => "routes",
+            Code::Vxlan => "vxlan",
+            Code::Wireguard => "wireguard",
+            Code::Masquerade => "masquerade",
+            Code::Part => "part",
+            Code::Peers => "peers",
+            Code::Peer => "peer",
+            Code::Waits => "waits",
+            Code::Refused => "refused",
             Code::PodCidr => "podcidr",
             Code::Family => "family",
             Code::Address => "address",
             Code::Leftover => "leftover",
             Code::Former => "former",
-            Code::Route => "route",
+            Code::Way => "way",
             Code::Forwarding => "forwarding",
         }
+    }
+
+    /// The code with the key of a part, else [`Code::Part`].
+    pub fn of_part(part: &str) -> Code {
+        Code::ALL.into_iter().find(|code| code.key() == part).unwrap_or(Code::Part)
     }
 
     /// What a node with this reason is at best.
     pub fn word(self) -> Word {
         match self {
-            Code::Part | Code::Conflist | Code::PodCidr => Word::NotReady,
-            Code::Family | Code::Address | Code::Leftover | Code::Former | Code::Route | Code::Forwarding => {
-                Word::Degraded
-            }
+            Code::Api | Code::Unproved => Word::Waiting,
+            Code::Node
+            | Code::Local
+            | Code::Conflist
+            | Code::First
+            | Code::Routes
+            | Code::Vxlan
+            | Code::Wireguard
+            | Code::Masquerade
+            | Code::Part
+            | Code::Peers
+            | Code::PodCidr => Word::NotReady,
+            Code::LocalFamily
+            | Code::Peer
+            | Code::Waits
+            | Code::Refused
+            | Code::Family
+            | Code::Address
+            | Code::Leftover
+            | Code::Former
+            | Code::Way
+            | Code::Forwarding => Word::Degraded,
         }
+    }
+
+    /// Whether it is about another node, which `about` begins with.
+    pub fn is_about_node(self) -> bool {
+        matches!(self, Code::Peer | Code::Waits | Code::Refused | Code::Former | Code::Way)
     }
 
     /// What to do, for people.
     pub fn remedy(self) -> &'static str {
         match self {
-            Code::Part => "read the error; ferrule doctor names what the kernel lacks",
+            Code::Api => {
+                "the text says why; kubectl get --raw /readyz; kubectl auth can-i watch nodes --as=system:serviceaccount:kube-system:ferrule-node"
+            }
+            Code::Node => {
+                "systemctl restart kubelet makes the Node object again; or --node-name or --kubeconfig is of another cluster"
+            }
+            Code::Unproved => "wait some seconds; if it stays, the daemon's log says why",
+            Code::Local => {
+                "nft list ruleset and sysctl -a | grep rp_filter: what drops forwarded packets; ferrule doctor"
+            }
+            Code::LocalFamily => {
+                "nft list ruleset and sysctl -a | grep -e forwarding -e rp_filter: what drops packets of this family"
+            }
             Code::Conflist => "move the named file away, or choose another --conflist",
+            Code::First => "move the named file away, or give --conflist a name that comes before it",
+            Code::Routes => {
+                "read the error; ip route show proto 79; ferrule doctor names what the kernel lacks"
+            }
+            Code::Vxlan => {
+                "ip -d link show type vxlan: another program may have the name, or VNI and port: --vxlan-id, --vxlan-port"
+            }
+            Code::Wireguard => "modprobe wireguard; ip -d link show ferrule.wg; wg show ferrule.wg",
+            Code::Masquerade => {
+                "nft list table inet ferrule_node; modprobe nf_tables nft_masq; or --masquerade none"
+            }
+            Code::Part => "read the error; ferrule doctor names what the kernel lacks",
+            Code::Peers => {
+                "ferrule-node status shows how each node is reached; let the overlay's UDP port and the podCIDRs through the firewall between the nodes"
+            }
+            Code::Peer => {
+                "ferrule-node status there; ping its InternalIP from here; the firewall between the two must let the overlay's UDP port or the podCIDRs through"
+            }
+            Code::Waits => {
+                "kubectl describe node: its InternalIP, podCIDR or WireGuard key is missing; ferrule-node's log there"
+            }
+            Code::Refused => {
+                "correct the Node object (kubectl edit node), or this node's addresses and routes"
+            }
             Code::PodCidr => {
                 "start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr, or kubectl patch the Node's spec.podCIDRs"
             }
@@ -90,8 +208,8 @@ impl Code {
             Code::Former => {
                 "kubectl drain the node, or delete the pods; new ones get addresses of the new podCIDR"
             }
-            Code::Route => "remove the route that the text names; ip route show shows all",
-            Code::Forwarding => "sysctl -w what the text names, or give the daemon a writable /proc/sys",
+            Code::Way => "remove the route that the text names; ip route show shows all",
+            Code::Forwarding => "the text names the command; in a container the daemon needs a writable /proc/sys",
         }
     }
 }

@@ -74,10 +74,22 @@ fn a_foreign_file_stays() {
     assert_ne!(a.http("/readyz").0, 200);
     assert_eq!(a.node.read_file(CONFLIST).unwrap(), foreign);
     a.sh(&format!("rm {CONFLIST}"));
-    // At the latest a change of the cluster causes the next attempt.
-    cluster.store.put(&node_path("d"), node_object(&["192.0.2.9"], &["10.244.9.0/24"]));
     a.until("its own conflist", || a.conflist().is_some());
     wait("ready", || a.http("/readyz"), |answer| answer.0 == 200);
+    // Runtimes take the first file.
+    let other = "/run/cni/net.d/05-other.conf";
+    a.node.write_file(other, &foreign).unwrap();
+    let answer = wait("another word", || a.http("/readyz"), |answer| answer.0 == 503);
+    assert!(answer.1.starts_with("not ready\nfirst: ") && answer.1.contains(other), "{answer:?}");
+    let status = a.run("status --no-probe");
+    assert!(
+        !status.status.success() && said(&status).starts_with("not ready\nnot ready: first: "),
+        "{status:?}"
+    );
+    wait("Events", || cluster.warnings("a").len(), |events| *events == 2);
+    a.sh(&format!("mv {other} {other}.off"));
+    wait("ready", || a.http("/readyz"), |answer| *answer == (200, "ready\n".to_owned()));
+    assert!(a.run("status --no-probe").status.success());
 }
 
 #[test]

@@ -83,7 +83,7 @@ impl Member {
     pub(crate) fn command(&self, wrapper: &str, arguments: &str) -> Command {
         let mut command = Command::new("sh");
         command.args(["-c", &format!(
-            "exec {wrapper} {} --kubeconfig {KUBECONFIG} --node-name {} --conflist {CONFLIST} --no-repair --gc-every 0 \
+            "exec {wrapper} {} --kubeconfig {KUBECONFIG} --node-name {} --conflist {CONFLIST} --no-repair --gc-every 0 --patience 2 \
              {arguments} 2>>{LOG}",
             self.program.display(), self.name
         )]);
@@ -106,6 +106,11 @@ impl Member {
 
     pub(crate) fn pid(&self) -> u32 {
         self.daemon.as_ref().expect("a daemon").id()
+    }
+
+    /// Whether a daemon runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.daemon.is_some() && self.is_running()
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
@@ -200,15 +205,25 @@ impl Member {
 
     /// Starts a pod as a runtime does, with a server.
     pub(crate) fn pod(&self, name: &str) -> Running<'_> {
+        let (pod, network, addresses) = self.attach(name).unwrap();
+        serve(&pod, name, PORT);
+        let attachment = pod.attachment("eth0");
+        Running { member: self, pod, network, attachment, addresses }
+    }
+
+    /// A pod without a server, and its addresses; or why it does not start.
+    pub(crate) fn try_pod(&self, name: &str) -> Result<(Pod, Vec<IpAddr>), String> {
+        self.attach(name).map(|(pod, _, addresses)| (pod, addresses))
+    }
+
+    fn attach(&self, name: &str) -> Result<(Pod, Network, Vec<IpAddr>), String> {
         let pod = self.node.pod(name).unwrap();
         pod.sh("ip link set lo up").unwrap();
         let network = self.node.run(|| Network::from_file(CONFLIST)).unwrap().unwrap();
-        let attachment = pod.attachment("eth0");
-        let result = self.node.runtime([bin_dir().unwrap()]).add(&network, &attachment).unwrap();
-        serve(&pod, name, PORT);
-        let addresses =
-            ips_of(&result).iter().map(|ip| ip.split('/').next().unwrap().parse().unwrap()).collect();
-        Running { member: self, pod, network, attachment, addresses }
+        let runtime = self.node.runtime([bin_dir().unwrap()]);
+        let result = runtime.add(&network, &pod.attachment("eth0")).map_err(|error| error.to_string())?;
+        let addresses = ips_of(&result).iter().map(|ip| ip.parse().unwrap()).collect();
+        Ok((pod, network, addresses))
     }
 
     /// The answer of the daemon's server to this path: code and body.

@@ -21,7 +21,7 @@ impl Member {
     }
 
     fn is_ready(&self) {
-        wait("ready", || self.http("/readyz"), |answer| answer.0 == 200);
+        wait("ready", || self.http("/readyz"), |answer| answer.1.lines().next() == Some("ready"));
     }
 }
 
@@ -64,7 +64,10 @@ fn bad_node_objects() {
     let own = own.each_ref().map(String::as_str);
     for (object, words) in [
         (node_object(&["192.0.2.1"], &[]), "podcidr: the Node object a has no podCIDR"),
-        (node_object(&["192.0.2.1"], &["192.0.2.248/29"]), "podcidr: 192.0.2.248/29 of node a is not used"),
+        (
+            node_object(&["192.0.2.1"], &["192.0.2.248/29"]),
+            "podcidr: the Node object a has no podCIDR that this node can use: 192.0.2.248/29 is not used",
+        ),
         (node_object(&["192.0.2.99"], &own), "address: the Node object a has the InternalIP 192.0.2.99"),
     ] {
         cluster.store.put(&node_path("a"), object);
@@ -107,6 +110,42 @@ fn two_nodes_swap_their_podcidrs() {
     wait("a route to b", || a.routes(), |routes| routes.contains(&route));
     new.reaches(&b.pod("three"));
     a.is_ready();
+}
+
+/// An IPv4 default route with an IPv6 next hop, as with BGP unnumbered, and one by a next hop object.
+#[test]
+fn unusual_default_routes() {
+    let mut cluster = Cluster::new();
+    for member in [&cluster.a, &cluster.b] {
+        let [v4, _] = member.addresses();
+        member.sh(&format!(
+            "ip addr flush dev eth0 scope global; ip addr replace {v4}/32 dev eth0
+            ip addr replace 2001:db8::{}/64 dev eth0 nodad; ip -4 route replace default via inet6 2001:db8::fe dev eth0
+            ip -6 route replace default via 2001:db8::fe",
+            v4.rsplit('.').next().unwrap()
+        ));
+    }
+    cluster.c.sh("ip nexthop add id 5 via 198.51.100.254 dev eth0; ip route replace default nhid 5");
+    for member in cluster.members_mut() {
+        member.start("");
+    }
+    let Cluster { a, b, c, .. } = &cluster;
+    let [_, direct] = a.ways_to(b);
+    let others = a.ways_to(c);
+    a.has_routes(&[
+        "10.244.2.0/24 via 10.244.2.0 dev ferrule.vxlan".to_owned(),
+        direct,
+        others[0].clone(),
+        others[1].clone(),
+    ]);
+    c.has_routes(&[c.ways_to(a), c.ways_to(b)].concat());
+    for member in cluster.members() {
+        member.until("a conflist", || member.conflist().is_some());
+    }
+    let pods = [a.pod("one"), b.pod("two"), c.pod("three")];
+    pods[0].reaches(&pods[1]);
+    pods[1].reaches(&pods[2]);
+    pods[2].reaches(&pods[0]);
 }
 
 /// A tun device has no link layer, as WireGuard and PPP.
@@ -239,7 +278,7 @@ fn left_overs_of_another_network() {
         |found| found.lines().count() == 1 && found.contains("192.0.2.2 "),
     );
     a.sh("ip -6 route add fd00:244:2::/64 via 2001:db8::99 metric 100");
-    a.says("route: packets to the pods of node b (fd00:244:2::/64) take another route: fd00:244:2::/64 via 2001:db8::99");
+    a.says("way: packets to the pods of node b (fd00:244:2::/64) take another route: fd00:244:2::/64 via 2001:db8::99");
     a.sh("ip -6 route del fd00:244:2::/64 metric 100");
     a.is_ready();
     one.reaches(&two);

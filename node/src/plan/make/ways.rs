@@ -93,7 +93,7 @@ impl<'a> Maker<'a> {
 
     /// How the pods of a node's podCIDR are reached.
     pub(super) fn state(&mut self, name: &str, peer: &Peer, network: IpNetwork, plan: &mut Plan) -> State {
-        let about = |code, text| Reason { code, about: name.to_owned(), text };
+        let about = |code, text| Reason { code, about: format!("{name} {network}"), text };
         match self.obstacle(network, &mut plan.desired.stale) {
             Some(Obstacle::Cuts(why)) => {
                 self.cutting.insert(network);
@@ -114,7 +114,7 @@ impl<'a> Maker<'a> {
         let state = self.way(name, peer, network);
         if let (State::Way(_), Some(route)) = (&state, self.first_route(network)) {
             let text = format!("packets to the pods of node {name} ({network}) take another route: {route}");
-            plan.reasons.insert(about(Code::Route, text));
+            plan.reasons.insert(about(Code::Way, text));
         }
         state
     }
