@@ -8,7 +8,9 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 
 use crate::arguments::Options;
-use crate::{conflist, masquerade, plan_file, proof, routes, status, vxlan, wireguard};
+use crate::{
+    conflist, forward_chain, forwarding, masquerade, plan_file, proof, routes, status, vxlan, wireguard,
+};
 
 /// Removes the conflist first: new pods cannot start without it. Returns the report.
 ///
@@ -29,6 +31,8 @@ pub fn run(options: &Options) -> Result<String> {
         wireguard::cleanup(),
         masquerade::cleanup(),
         plan_file(options),
+        forward_chain::cleanup(),
+        forwarding::cleanup(),
         state(options),
     ];
     let (mut report, mut errors) = (String::new(), Vec::new());

@@ -13,11 +13,12 @@ use serde_json::{Value, json};
 use tokio::io::unix::AsyncFd;
 
 use crate::arguments::{Main, Options};
-use crate::kernel::BRIDGE;
 use crate::plan::Pods;
 
 /// The key that marks a file as ours. libcni and the plugins ignore it.
 pub use ferrule_kit::cluster::CONFLIST_MARK as MARK;
+
+pub use crate::kernel::BRIDGE;
 
 /// Whose file has the conflist's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +107,12 @@ impl Template {
     pub fn store(&self) -> PathBuf {
         let folder = self.0["plugins"][0]["ipam"]["dataDir"].as_str().unwrap_or("/var/lib/cni/networks");
         Path::new(folder).join(self.0["name"].as_str().unwrap_or_default())
+    }
+
+    /// The bridge of the pods, if the plugin is `bridge`.
+    pub fn bridge(&self) -> Option<&str> {
+        let first = &self.0["plugins"][0];
+        (first["type"] == "bridge").then(|| first["bridge"].as_str().unwrap_or("cni0"))
     }
 
     /// The conflist of this node.

@@ -7,6 +7,7 @@
 //! - [`kernel`] has this node's links, addresses and routes, and follows their changes.
 //! - [`routes`], [`vxlan`], [`wireguard`], [`masquerade`] and [`conflist`] are the parts: each carries out its part of the plan.
 //! - [`interface`] chooses the plugin of the built-in conflist, and checks what it needs of the node.
+//! - `forwarding` and `forward_chain` let the packets of pods pass: sysctls, and `FORWARD` of iptables.
 //! - [`proof`] asks whether pods can talk, and [`word`] says it.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`] and [`cleanup`] are for administrators.
@@ -27,6 +28,8 @@ pub mod cluster;
 pub mod conflist;
 pub mod daemon;
 mod device;
+mod forward_chain;
+mod forwarding;
 pub mod housekeeping;
 pub mod interface;
 pub mod kernel;

@@ -9,10 +9,11 @@ use std::os::unix::net::UnixDatagram;
 
 use nix::errno::Errno;
 use nix::libc::{
-    IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_ALT_IFNAME, IFLA_EXT_MASK, IFLA_GROUP, IFLA_GSO_MAX_SIZE, IFLA_IFALIAS,
-    IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_LINK, IFLA_LINK_NETNSID,
-    IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, IFLA_PARENT_DEV_BUS_NAME, IFLA_PARENT_DEV_NAME,
-    IFLA_PERM_ADDRESS, IFLA_PROP_LIST, IFLA_STATS64, IFLA_TXQLEN, IFNAMSIZ,
+    ARPHRD_ETHER, ARPHRD_INFINIBAND, IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_ALT_IFNAME, IFLA_EXT_MASK, IFLA_GROUP,
+    IFLA_GSO_MAX_SIZE, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA,
+    IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE,
+    IFLA_PARENT_DEV_BUS_NAME, IFLA_PARENT_DEV_NAME, IFLA_PERM_ADDRESS, IFLA_PROP_LIST, IFLA_STATS64,
+    IFLA_TXQLEN, IFNAMSIZ,
 };
 use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 
@@ -24,11 +25,11 @@ use super::ifinfo::{
 };
 use super::link_data::LinkData;
 use super::mac::Mac;
-use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, find_attr, text, u32_at, u64_at};
+use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, find_attr, text, u16_at, u32_at, u64_at};
 use super::socket::{Answer, Socket, ignoring};
 use super::vrf;
 
-pub use super::ifinfo::{IFF_ALLMULTI, IFF_LOOPBACK, IFF_PROMISC, IFF_UP, OPER_UP};
+pub use super::ifinfo::{IFF_ALLMULTI, IFF_LOOPBACK, IFF_NOARP, IFF_PROMISC, IFF_UP, OPER_UP};
 pub use super::new_link::{NewLink, new_netkit, new_veth};
 
 /// Identifies a link in a request.
@@ -55,6 +56,8 @@ pub struct Link {
     pub mac: Mac,
     /// The hardware address that its device was made with; zero if the driver or a kernel before 5.6 reports none.
     pub permanent_mac: Mac,
+    /// The type of its hardware address, `ARPHRD_*`.
+    pub hardware: u16,
     /// Its MTU in bytes.
     pub mtu: u32,
     /// The length of its transmit queue in packets.
@@ -142,6 +145,12 @@ impl Link {
         self.flags & IFF_PROMISC != 0
     }
 
+    /// Whether its frames carry packets to any address: Ethernet and InfiniBand do. A tunnel, PPP or a tun device of a VPN sends
+    /// those that it knows the way of, and drops the others.
+    pub fn has_link_layer(&self) -> bool {
+        matches!(self.hardware, ARPHRD_ETHER | ARPHRD_INFINIBAND)
+    }
+
     /// Whether the link receives all multicast packets.
     pub fn is_all_multicast(&self) -> bool {
         self.flags & IFF_ALLMULTI != 0
@@ -222,7 +231,8 @@ pub fn read(answer: Answer) -> Result<Option<Link>, Error> {
 
 /// The link in the kernel's description.
 pub fn parse(body: &[u8]) -> Link {
-    let mut link = Link { index: u32_at(body, 4), flags: u32_at(body, 8), ..Link::default() };
+    let (index, flags, hardware) = (u32_at(body, 4), u32_at(body, 8), u16_at(body, 2));
+    let mut link = Link { index, flags, hardware, ..Link::default() };
     for (kind, value) in attrs(body.get(IFINFO..).unwrap_or_default()) {
         match kind {
             IFLA_IFNAME => link.name = text(value),

@@ -1,5 +1,7 @@
 //! Requests to the API server, each with a limit of time and of bytes.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
@@ -9,6 +11,7 @@ use kube::core::Request;
 use kube::core::params::{ListParams, Patch, PatchParams, PostParams, VersionMatch, WatchParams};
 use kube::{Client, Config};
 use serde_json::{Value, json};
+use tokio::net::lookup_host;
 use tokio::time::timeout;
 
 use super::items::Items;
@@ -21,6 +24,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 const LIST: Duration = Duration::from_secs(300);
 /// Nodes in a page of a list from etcd.
 const PAGE: u32 = 500;
+/// The longest wait for the addresses of a name.
+const RESOLVE: Duration = Duration::from_secs(5);
 /// The seconds after which the API server ends a watch.
 const WATCH: u32 = 290;
 
@@ -39,7 +44,11 @@ pub(super) enum Age {
 }
 
 /// A client. It reads a token's file again each minute.
-pub struct Connection(Client);
+pub struct Connection {
+    client: Client,
+    /// The API server's URL.
+    url: String,
+}
 
 impl Connection {
     /// Reads the kubeconfig, or the pod's token and certificates. `server` replaces the configured API server.
@@ -63,7 +72,19 @@ impl Connection {
         }
         // The caller logs each failure, and may try another API server next.
         config.default_retry = false;
-        Ok(Connection(Client::try_from(config)?))
+        let url = config.cluster_url.to_string();
+        Ok(Connection { client: Client::try_from(config)?, url })
+    }
+
+    /// The addresses of this API server and of those that the options name. Those whose name cannot be resolved are missing.
+    pub async fn servers(&self, options: &Options) -> BTreeSet<IpAddr> {
+        let mut found = BTreeSet::new();
+        for (host, port) in options.api_server.iter().chain([&self.url]).filter_map(|url| place(url)) {
+            if let Ok(Ok(addresses)) = timeout(RESOLVE, lookup_host((host, port))).await {
+                found.extend(addresses.map(|address| address.ip().to_canonical()));
+            }
+        }
+        found
     }
 
     /// The page of the list of nodes with this token; `None` for the first one. `each` gets each node.
@@ -88,7 +109,7 @@ impl Connection {
         };
         let request = Request::new(NODES).list(&params)?;
         let read = async {
-            let answer = within(async { self.0.request_stream(request).await.map_err(plain) }).await?;
+            let answer = within(async { self.client.request_stream(request).await.map_err(plain) }).await?;
             let (mut answer, mut items) = (std::pin::pin!(answer), Items::default());
             loop {
                 let piece = within(async { Ok(answer.fill_buf().await?) }).await?;
@@ -116,13 +137,15 @@ impl Connection {
         let mut request = Request::new(NODES).watch(&params, version)?;
         // kube is built without decompression.
         request.headers_mut().insert("accept-encoding", "identity".parse()?);
-        within(async { self.0.request_stream(request).await.map_err(plain) }).await.context("watch the nodes")
+        within(async { self.client.request_stream(request).await.map_err(plain) })
+            .await
+            .context("watch the nodes")
     }
 
     /// Creates an event. It is no error if the event exists already.
     pub(super) async fn create_event(&self, event: &Value) -> Result<()> {
         let request = Request::new(EVENTS).create(&PostParams::default(), serde_json::to_vec(event)?)?;
-        match changed(self.0.request_text(request)).await {
+        match changed(self.client.request_text(request)).await {
             Err(error) if error.downcast_ref().is_some_and(|refused: &Refused| refused.code == 409) => Ok(()),
             outcome => outcome,
         }
@@ -131,7 +154,7 @@ impl Connection {
     pub(super) async fn annotate(&self, node: &str, key: &str, value: &str) -> Result<()> {
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { key: value } } }));
         let request = Request::new(NODES).patch(node, &PatchParams::default(), &patch)?;
-        changed(self.0.request_text(request)).await
+        changed(self.client.request_text(request)).await
     }
 }
 
@@ -141,6 +164,19 @@ async fn changed(answer: impl Future<Output = kube::Result<String>>) -> Result<(
     let object: Option<Value> = serde_json::from_str(&text).ok();
     ensure!(object.is_some_and(|object| object["metadata"].is_object()), "the answer has no object");
     Ok(())
+}
+
+/// The host and the port of a URL.
+fn place(url: &str) -> Option<(&str, u16)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?']).next()?;
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+    let usual = if scheme == "http" { 80 } else { 443 };
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
+        _ => (authority, usual),
+    };
+    Some((host.trim_start_matches('[').trim_end_matches(']'), port))
 }
 
 /// kube's error text has the API server's answer twice, the second time as a debug structure.
@@ -176,4 +212,22 @@ impl std::error::Error for Refused {}
 
 async fn within<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(LIMIT, request).await.map_err(|_| anyhow!("no answer within {LIMIT:?}"))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_url() {
+        for (url, expected) in [
+            ("https://10.96.0.1:443/", Some(("10.96.0.1", 443))),
+            ("https://api.example", Some(("api.example", 443))),
+            ("http://[fd00::1]:6443/x", Some(("fd00::1", 6443))),
+            ("https://[fd00::1]", Some(("fd00::1", 443))),
+            ("10.0.0.1", None),
+        ] {
+            assert_eq!(place(url), expected, "{url}");
+        }
+    }
 }

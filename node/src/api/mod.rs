@@ -6,6 +6,8 @@ mod items;
 mod outbox;
 mod session;
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -38,6 +40,8 @@ pub enum Update {
     Changed(String, Box<Peer>),
     /// A node is gone.
     Gone(String),
+    /// The addresses of the API servers, if they are known.
+    Servers(BTreeSet<IpAddr>),
     /// The connection works, or why it does not.
     State(Result<(), String>),
 }
@@ -65,6 +69,10 @@ pub async fn run(
         let server = options.api_server.get(attempt as usize % options.api_server.len().max(1));
         let session = async {
             let connection = Connection::open(&options, server.map(String::as_str)).await?;
+            let servers = connection.servers(&options).await;
+            if !servers.is_empty() {
+                let _ = updates.send(Update::Servers(servers)).await;
+            }
             let idle = Duration::from_secs(options.watch_idle);
             let (connection, name, seen, updates, nodes) = (&connection, &node, &seen, &updates, &nodes);
             let session = Session { connection, name, seen, updates, nodes, idle };

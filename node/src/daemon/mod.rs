@@ -1,5 +1,6 @@
 //! The process: waits for changes of the cluster and of the kernel, and makes this node match the plan.
 
+mod former;
 mod report;
 mod state;
 mod voice;

@@ -38,6 +38,16 @@ impl Log {
         }
     }
 
+    /// Logs the reasons that are new, and those that have ended.
+    pub(super) fn reasons(&mut self, old: &Plan, new: &Plan) {
+        for reason in new.reasons.difference(&old.reasons).take(MAX_LINES) {
+            log!("{}: {} ({})", reason.code.key(), reason.text, reason.code.remedy());
+        }
+        for reason in old.reasons.difference(&new.reasons).take(MAX_LINES) {
+            log!("{}: no more: {}", reason.code.key(), reason.text);
+        }
+    }
+
     /// Logs the nodes that are reached in another way than before.
     pub(super) fn changes(&mut self, old: &Plan, new: &Plan) {
         let mut lines = Vec::new();

@@ -4,16 +4,17 @@ mod nodes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result};
-use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
+use super::former;
 use super::report::{self, Log, MAX_LINES};
 use super::voice::Voice;
 use crate::api::Report;
@@ -21,13 +22,13 @@ use crate::arguments::{Mode, Options};
 use crate::cluster::{HEALTH_ANNOTATION, Health, Peers, Published, Refusal};
 use crate::conflist::{self, Template};
 use crate::kernel::Watch;
-use crate::plan::{Facts, Interest, Plan, Pods, make};
+use crate::plan::{Facts, Interest, Plan, make};
 use crate::plan_file::Identity;
 use crate::proof::{self, Proofs};
 use crate::serve::Figures;
 use crate::status::{self, Source, Status};
-use crate::word::Code;
-use crate::{interface, masquerade, routes, vxlan, wireguard, word};
+use crate::word::{Code, Reason};
+use crate::{device, forward_chain, forwarding, interface, masquerade, routes, vxlan, wireguard, word};
 
 /// The parts that failed, and why.
 type Problems = BTreeMap<&'static str, String>;
@@ -43,6 +44,8 @@ pub(super) struct State {
     wireguard: Option<wireguard::Part>,
     /// `None` on a kernel without nf_tables: opened again at each sync.
     masquerade: Option<masquerade::Part>,
+    /// As `masquerade`.
+    forward_chain: Option<forward_chain::Part>,
     /// Readable when the conflist is no longer what the last sync has left. `None` if it has left none.
     conflist: Option<AsyncFd<OwnedFd>>,
     /// Readable when the conflist's folder has another file. `None` if it is not watched.
@@ -56,6 +59,8 @@ pub(super) struct State {
     /// Whether the plan on disk was read; and the UID that this node's object has in it.
     remembered: Option<String>,
     plan: Plan,
+    /// The addresses of the API servers.
+    servers: BTreeSet<IpAddr>,
     /// Why there is no plan yet.
     unknown: Option<String>,
     /// Whether the API server has no node of this name any more.
@@ -105,6 +110,7 @@ impl State {
             vxlan: vxlan::Part::open()?,
             wireguard,
             masquerade: None,
+            forward_chain: None,
             conflist: None,
             folder: None,
             peers: None,
@@ -112,6 +118,7 @@ impl State {
             identity,
             remembered: None,
             plan: Plan::default(),
+            servers: BTreeSet::new(),
             unknown: Some("the API server has not answered yet".to_owned()),
             is_deleted: false,
             problems: BTreeMap::new(),
@@ -152,6 +159,12 @@ impl State {
                 None => std::future::pending().await,
             }
         };
+        let forward_chain = async {
+            match &mut self.forward_chain {
+                Some(part) => part.disturbed().await,
+                None => std::future::pending().await,
+            }
+        };
         let readable = async |file: &Option<AsyncFd<OwnedFd>>| match file {
             Some(file) => file.readable().await.map(drop),
             None => std::future::pending().await,
@@ -167,6 +180,7 @@ impl State {
                 outcome
             }
             () = masquerade => Ok(()),
+            () = forward_chain => Ok(()),
             () = self.vxlan.disturbed() => Ok(()),
         }
     }
@@ -182,6 +196,10 @@ impl State {
             let interest = Interest::of(peers);
             self.watch.care(move |dst| interest.meets(dst));
         }
+        if !self.plan.reasons.is_empty() {
+            // Some reasons are about routes of pods, of which the daemon hears nothing.
+            self.watch.distrust();
+        }
         self.watch.begin(&pods).context("read links and routes")?;
         if self.watch.take_damage() {
             self.vxlan.suspect();
@@ -193,7 +211,11 @@ impl State {
         let held = self.plan.desired.routes.keys().copied().collect();
         let (options, name, local) = (&self.options, self.node.as_str(), self.watch.local());
         let mtu = Some(self.status.conflist.mtu).filter(|mtu| *mtu > 0);
-        let Some(plan) = make(&Facts { options, name, peers, local, held: &held, mtu }) else {
+        let own = peers.get(name).map_or(&[][..], |me| &me.networks);
+        let (former, bridge, servers) =
+            (former::read(&self.status.conflist, own), self.template.bridge(), &self.servers);
+        let facts = Facts { options, name, peers, local, held: &held, mtu, bridge, servers, former: &former };
+        let Some(mut plan) = make(&facts) else {
             let why = format!("the API server has no node {name}");
             self.log.once(format!("{why}: changes nothing"));
             self.is_deleted = self.unknown.is_none();
@@ -203,18 +225,21 @@ impl State {
         };
         (self.unknown, self.is_deleted) = (None, false);
         let mut problems = BTreeMap::new();
+        former::note(&mut self.status.conflist, &former, local);
         // A conflist that is there follows the podCIDRs before anything else: pods must get no address that is another node's.
         let is_early = self.status.conflist.written;
         self.interface(&plan, &mut problems);
         if is_early {
             self.conflist(&plan, &mut problems);
         }
+        self.forward(&mut plan);
         self.overlays_and_masquerade(&plan, &mut problems);
-        let requests = self.routes(&plan, &mut problems)?;
+        let requests = self.routes(&mut plan, &mut problems)?;
         self.announce();
         if !is_early {
             self.conflist(&plan, &mut problems);
         }
+        self.log.reasons(&self.plan, &plan);
         self.log.changes(&self.plan, &plan);
         self.plan = plan;
         if self.status.conflist.written
@@ -227,7 +252,23 @@ impl State {
         self.announce_health();
         self.refusals();
         self.publish(false, Some((begin, requests)));
-        Ok(self.problems.is_empty())
+        // Not each cause of a reason ends with a message.
+        Ok(self.problems.is_empty() && self.plan.reasons.is_empty() && self.status.conflist.former.is_empty())
+    }
+
+    /// Lets the packets of pods pass.
+    fn forward(&mut self, plan: &mut Plan) {
+        let pods = plan.desired.pods.as_ref().map_or(&[][..], |pods| &pods.networks);
+        let mut faults = forwarding::ensure(pods, self.watch.local());
+        // On a kernel without nf_tables masquerade says so.
+        self.forward_chain = self.forward_chain.take().or_else(|| forward_chain::Part::open().ok());
+        match self.forward_chain.as_mut().map(|part| part.sync(pods)) {
+            Some(Ok(more)) => faults.extend(more),
+            Some(Err(error)) => faults.push(("FORWARD".to_owned(), format!("{error:#}"))),
+            None => {}
+        }
+        let reason = |(about, text)| Reason { code: Code::Forwarding, about, text };
+        plan.reasons.extend(faults.into_iter().map(reason));
     }
 
     /// Notes the parts that failed, and why.
@@ -238,6 +279,7 @@ impl State {
                 problems.insert(part, format!("{error:#}"));
             }
         };
+        note("addresses", device::strip(self.watch.socket(), &desired.stale));
         note("vxlan", self.vxlan.sync(desired.vxlan.as_ref()));
         // Nothing is wanted while this node has no address. In other modes State::open has removed the device.
         if let (Some(part), Some(wanted)) = (&mut self.wireguard, &desired.wireguard) {
@@ -257,14 +299,22 @@ impl State {
     }
 
     /// Returns the number of requests.
-    fn routes(&mut self, plan: &Plan, problems: &mut Problems) -> Result<usize> {
+    fn routes(&mut self, plan: &mut Plan, problems: &mut Problems) -> Result<usize> {
         let pods = self.pods().to_vec();
         // For the indexes of new devices.
         self.watch.refresh(&pods).context("read links")?;
         let outcome = routes::sync(&plan.desired.routes, &pods, &mut self.watch).context("read routes")?;
-        if let Some((dst, error)) = outcome.failures.first_key_value() {
-            let count = outcome.failures.len();
-            problems.insert("routes", format!("{count} failed, such as {dst}: {error}"));
+        if let Some(fault) = outcome.fault {
+            problems.insert("routes", fault);
+        }
+        // A bad Node object keeps no other node from being reached.
+        for (dst, error) in outcome.failures {
+            let is_of =
+                |(_, states): &(&String, &Vec<(IpNetwork, _)>)| states.iter().any(|(of, _)| *of == dst);
+            let node = plan.nodes.iter().find(is_of).map_or("?", |(name, _)| name);
+            let text = format!("the kernel refuses the route to the pods of node {node} ({dst}): {error}");
+            let about = format!("{node} {dst}");
+            plan.reasons.insert(Reason { code: Code::Way, about, text });
         }
         if outcome.without_device > 0 && problems.is_empty() {
             let count = outcome.without_device;
@@ -315,7 +365,6 @@ impl State {
         if !conflist.written && problems.keys().any(|part| !Code::of_part(part).word().serves()) {
             return;
         }
-        forward(pods, &mut self.log);
         let text = self.template.fill(&self.node, pods);
         match conflist::write(&conflist.path, &text) {
             Ok(is_new) => {
@@ -473,18 +522,5 @@ impl State {
                 figures.requests += u64::try_from(requests).unwrap_or(0);
             }
         });
-    }
-}
-
-/// Turns forwarding on, as the plugins do for each pod. In a container /proc/sys may be read-only.
-fn forward(pods: &Pods, log: &mut Log) {
-    for family in pods.networks.iter().map(|network| IpFamily::of(network.ip())) {
-        let name = match family {
-            IpFamily::V4 => "net/ipv4/ip_forward",
-            IpFamily::V6 => "net/ipv6/conf/all/forwarding",
-        };
-        if let Err(error) = sysctl::ensure(name, "1") {
-            log.once(error.to_string());
-        }
     }
 }

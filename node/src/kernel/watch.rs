@@ -3,16 +3,19 @@
 use std::io;
 use std::net::IpAddr;
 
-use ferrule_kernel::netlink::message::{Received, u32_at};
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::message::{Received, find_attr, u32_at};
+use ferrule_kernel::netlink::stored_route::BY_KERNEL;
 use ferrule_kernel::netlink::{Error, Socket, addr, link};
 use ferrule_kernel::notices::Messages;
 use ipnetwork::IpNetwork;
 use nix::libc::{
-    RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTNLGRP_IPV4_IFADDR,
-    RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK,
+    RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNETCONF, RTM_NEWROUTE,
+    RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_NETCONF, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_NETCONF,
+    RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK,
 };
 
-use super::local::{Local, Route, is_link_local};
+use super::local::{Local, Route, is_link_local, no_ipv6};
 use crate::listener::Listener;
 use crate::{vxlan, wireguard};
 
@@ -21,6 +24,24 @@ const BRIDGE: u8 = 7;
 
 /// Whether a route of another program to this destination can change a plan.
 type Interest = Box<dyn Fn(IpNetwork) -> bool + Send>;
+
+/// What [`Watch`] listens to.
+const GROUPS: [u32; 7] = [
+    RTNLGRP_LINK,
+    RTNLGRP_IPV4_IFADDR,
+    RTNLGRP_IPV6_IFADDR,
+    RTNLGRP_IPV4_ROUTE,
+    RTNLGRP_IPV6_ROUTE,
+    RTNLGRP_IPV4_NETCONF,
+    RTNLGRP_IPV6_NETCONF,
+];
+
+/// Length of `struct netconfmsg` with its padding.
+const NETCONF: usize = 4;
+const NETCONFA_IFINDEX: u16 = 1;
+const NETCONFA_FORWARDING: u16 = 2;
+/// `NETCONFA_IFINDEX_ALL`: the setting of the node, not of a link.
+const ALL: u32 = u32::MAX;
 
 /// This node's links, addresses and routes, kept up to date by the kernel's messages.
 pub struct Watch {
@@ -45,9 +66,7 @@ impl Watch {
     /// # Errors
     /// The kernel refuses the subscription or a list.
     pub fn open() -> io::Result<Watch> {
-        let groups =
-            [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE];
-        let messages = Listener::new(Messages::of_route(&groups).map_err(io::Error::other)?)?;
+        let messages = Listener::new(Messages::of_route(&GROUPS).map_err(io::Error::other)?)?;
         let mut socket = Socket::route().map_err(io::Error::other)?.with_whole_dumps();
         let local = Local::read(&mut socket).map_err(io::Error::other)?;
         Ok(Watch {
@@ -93,6 +112,7 @@ impl Watch {
     /// As [`Watch::refresh`], before a new plan: it takes all changes so far into account.
     pub fn begin(&mut self, pods: &[IpNetwork]) -> io::Result<()> {
         self.refresh(pods)?;
+        self.local.no_ipv6 = no_ipv6();
         self.has_news = false;
         Ok(())
     }
@@ -227,7 +247,9 @@ fn apply(
         RTM_NEWROUTE | RTM_DELROUTE => {
             let Some(route) = Route::parse(body) else { return Effect::None };
             let is_known = local.routes.contains(&route) == (message.kind == RTM_NEWROUTE);
-            if is_known || (!route.is_ours() && is_of_pods(route.dst.ip(), pods)) {
+            let is_host = route.dst.prefix() == IpFamily::of(route.dst.ip()).bits();
+            let is_usual = !route.is_ours() && (is_host || route.protocol == BY_KERNEL);
+            if is_known || (is_usual && is_of_pods(route.dst.ip(), pods)) {
                 Effect::None
             } else if !route.is_ours() && interest.is_some_and(|meets| !meets(route.dst)) {
                 Effect::Later
@@ -235,8 +257,18 @@ fn apply(
                 Effect::Routes
             }
         }
+        RTM_NEWNETCONF if is_forwarding_off(body) => Effect::Matters,
         _ => Effect::None,
     }
+}
+
+/// Whether this node has stopped to forward packets of a family.
+fn is_forwarding_off(body: &[u8]) -> bool {
+    let has = |kind, value| {
+        let found = find_attr(body.get(NETCONF..).unwrap_or_default(), kind);
+        found.is_some_and(|found| u32_at(found, 0) == value)
+    };
+    has(NETCONFA_IFINDEX, ALL) && has(NETCONFA_FORWARDING, 0)
 }
 
 fn is_ours(link: &super::Link) -> bool {
@@ -287,7 +319,7 @@ mod tests {
             (6, "veth1", Some(5)),
             (7, "veth2", Some(5)),
         ] {
-            let link = Link { name: name.into(), mtu: 1500, master, is_up: true, is_loopback: false };
+            let link = Link { name: name.into(), mtu: 1500, master, is_up: true, ..Link::default() };
             local.links.insert(index, link);
         }
         local.addresses.insert((2, "192.0.2.1".parse().unwrap()));
@@ -335,6 +367,8 @@ mod tests {
             (RTM_DELROUTE, ours("10.244.3.0/24"), Effect::None),
             (RTM_NEWROUTE, foreign("10.244.2.0/24", 3), Effect::Routes),
             (RTM_NEWROUTE, foreign("10.244.1.7/32", 3), Effect::None),
+            (RTM_NEWROUTE, foreign("10.244.1.0/24", 2), Effect::None),
+            (RTM_NEWROUTE, foreign("10.244.1.64/26", 80), Effect::Routes),
             (RTM_NEWROUTE, foreign("198.51.100.0/24", 3), Effect::Later),
             (RTM_DELROUTE, foreign("198.51.100.0/24", 3), Effect::None),
         ] {
@@ -354,6 +388,20 @@ mod tests {
             (RTM_NEWADDR, address(3, "10.244.1.0/32"), Effect::Device),
         ] {
             assert_eq!(effect(&mut local(), kind, message), expected);
+        }
+    }
+
+    #[test]
+    fn the_node_must_forward() {
+        let body = |index: u32, forwarding: u8| {
+            let index = index.to_ne_bytes();
+            [&[2, 0, 0, 0, 8, 0, 1, 0], &index[..], &[8, 0, 2, 0, forwarding, 0, 0, 0]].concat()
+        };
+        for (body, expected) in
+            [(body(ALL, 0), Effect::Matters), (body(ALL, 1), Effect::None), (body(7, 0), Effect::None)]
+        {
+            let message = Received { kind: RTM_NEWNETCONF, flags: 0, sequence: 0, port: 0, body: &body };
+            assert_eq!(apply(&mut local(), &message, &[], None), expected);
         }
     }
 

@@ -77,6 +77,9 @@ fn is_ours(message: &Received<'_>) -> bool {
 
 /// Whether the table contains this and nothing else.
 fn is_made(socket: &mut Socket, wanted: &Layout) -> Result<bool> {
+    if nftables::is_dormant(socket, TABLE)? {
+        return Ok(false);
+    }
     let chains = nftables::all_chains(socket, TABLE)?;
     let has_chain = matches!(&chains[..], [(name, chain)] if name == POSTROUTING && chain.base.is_some_and(|base| base.is(&HOOK)));
     let names: BTreeSet<String> = nftables::sets(socket, TABLE)?.into_iter().collect();

@@ -3,20 +3,23 @@
 mod interest;
 mod make;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use ferrule_kernel::netlink::Mac;
 use ipnetwork::IpNetwork;
 
 pub use interest::Interest;
-pub use make::{Facts, Plan, State, make};
+pub use make::{Facts, Former, Plan, State, make};
 
 /// The plan for one state of the cluster and of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired {
     /// The ways to the pods of other nodes, by podCIDR.
     pub routes: BTreeMap<IpNetwork, Way>,
+    /// The addresses to remove, each with its link: this node's own from before, in a podCIDR that another node has now, and those of
+    /// a bridge without ports in its own podCIDR.
+    pub stale: BTreeSet<(u32, IpAddr)>,
     /// The VXLAN device; `None` if no node needs it.
     pub vxlan: Option<Vxlan>,
     /// The WireGuard device; `None` in other modes.

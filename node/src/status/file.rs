@@ -75,6 +75,9 @@ pub struct Conflist {
     pub written: bool,
     /// This node's podCIDRs.
     pub networks: Vec<String>,
+    /// The podCIDRs that it had before, while pods or addresses of that time are there.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub former: Vec<String>,
     pub mtu: u32,
     /// host-local's folder of this network: a file for each address in use.
     pub store: PathBuf,

@@ -95,9 +95,13 @@ pub fn look(facts: &Facts<'_>, book: &mut Book) -> Verdict {
             );
         }
         // The cause is named already.
-        Conflist::Missing(_) if facts.unknown.is_some() || !facts.problems.is_empty() => {}
+        Conflist::Missing(_)
+            if facts.unknown.is_some()
+                || !facts.problems.is_empty()
+                || facts.plan.reasons.iter().any(|reason| reason.code == Code::PodCidr) => {}
         Conflist::Missing(why) => add(Code::Conflist, "", why.clone()),
     }
+    facts.plan.reasons.iter().for_each(|reason| add(reason.code, &reason.about, reason.text.clone()));
     local(&facts.proofs.local, &mut add);
     for refusal in &facts.plan.refusals {
         let about = format!("{} {}", refusal.node, refusal.what);

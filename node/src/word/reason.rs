@@ -51,11 +51,25 @@ pub enum Code {
     BridgeMixed,
     /// New pods still get the plugin `bridge`, because of bridged pods.
     BridgeKept,
+    /// The Node object has no podCIDR that this node can use.
+    PodCidr,
+    /// The pods of this node have one family instead of two.
+    Family,
+    /// The Node object's address is not that of this node.
+    Address,
+    /// Another network's links or routes are in the way of this node's pods.
+    Leftover,
+    /// Pods from before a change of podCIDRs still run.
+    Former,
+    /// The way to a node's pods is not the one that is wanted.
+    Way,
+    /// This node does not forward packets.
+    Forwarding,
 }
 
 impl Code {
     /// All codes, in the order of README.md.
-    pub const ALL: [Code; 19] = [
+    pub const ALL: [Code; 26] = [
         Code::Api,
         Code::Unproved,
         Code::Node,
@@ -75,6 +89,13 @@ impl Code {
         Code::BridgeNetfilter,
         Code::BridgeMixed,
         Code::BridgeKept,
+        Code::PodCidr,
+        Code::Family,
+        Code::Address,
+        Code::Leftover,
+        Code::Former,
+        Code::Way,
+        Code::Forwarding,
     ];
 
     /// The key, the word and the remedy.
@@ -162,6 +183,35 @@ impl Code {
             Code::BridgeKept => {
                 ("bridge-kept", Ready, "kubectl drain the node, and restart it: its pods then get ptp")
             }
+            Code::PodCidr => (
+                "podcidr",
+                NotReady,
+                "start kube-controller-manager with --allocate-node-cidrs and --cluster-cidr, or kubectl patch the Node's spec.podCIDRs",
+            ),
+            Code::Family => (
+                "family",
+                Degraded,
+                "follow the text, or leave the family out of --cluster-cidr of kube-controller-manager",
+            ),
+            Code::Address => (
+                "address",
+                Degraded,
+                "start the kubelet of the node with --node-ip and an address of its own",
+            ),
+            Code::Leftover => {
+                ("leftover", Degraded, "drain the node, remove what the text names, and restart the node")
+            }
+            Code::Former => (
+                "former",
+                Degraded,
+                "kubectl drain the node, or delete the pods; new ones get addresses of the new podCIDR",
+            ),
+            Code::Way => ("way", Degraded, "remove the route that the text names; ip route show shows all"),
+            Code::Forwarding => (
+                "forwarding",
+                Degraded,
+                "the text names the command; in a container the daemon needs a writable /proc/sys",
+            ),
         }
     }
 
@@ -182,7 +232,7 @@ impl Code {
 
     /// Whether it is about another node, which `about` begins with.
     pub fn is_about_node(self) -> bool {
-        matches!(self, Code::Peer | Code::Waits | Code::Refused)
+        matches!(self, Code::Peer | Code::Waits | Code::Refused | Code::Former | Code::Way)
     }
 
     /// What to do, for people.

@@ -17,8 +17,10 @@ fn it_appears_when_all_ways_are_there() {
     let mut cluster = Cluster::new();
     // Enough nodes that the routes take some time.
     for number in 0..500 {
-        let cidr = format!("10.{}.{}.0/24", 100 + number / 250, number % 250);
-        cluster.store.put(&node_path(&format!("n{number}")), node_object(&["192.0.2.50"], &[&cidr]));
+        let (high, low) = (number / 250, number % 250);
+        let object =
+            node_object(&[&format!("198.18.{high}.{low}")], &[&format!("10.{}.{low}.0/24", 100 + high)]);
+        cluster.store.put(&node_path(&format!("n{number}")), object);
     }
     cluster.a.start("");
     assert!(eventually(LIMIT, || cluster.a.node.read_file(CONFLIST).is_ok()), "{}", cluster.a.log());

@@ -19,6 +19,7 @@ mod judge;
 mod killed;
 mod lab;
 mod member;
+mod networks;
 mod nodes;
 mod reboot;
 mod uplink;

@@ -35,6 +35,11 @@ impl State {
                 is_new
             }
             (Update::Gone(name), Some(peers)) => peers.remove(&name).is_some(),
+            (Update::Servers(servers), _) => {
+                let is_new = self.servers != servers;
+                self.servers = servers;
+                is_new
+            }
             // A list comes before all changes.
             (Update::Changed(..) | Update::Gone(_), None) => false,
             (Update::State(state), _) => {
