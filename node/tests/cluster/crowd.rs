@@ -3,8 +3,6 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use cni_lab::Place as _;
-
 use crate::lab::{Cluster, node_object, node_path};
 
 const NODES: usize = 3000;
