@@ -209,7 +209,9 @@ impl Code {
                 "kubectl drain the node, or delete the pods; new ones get addresses of the new podCIDR"
             }
             Code::Way => "remove the route that the text names; ip route show shows all",
-            Code::Forwarding => "the text names the command; in a container the daemon needs a writable /proc/sys",
+            Code::Forwarding => {
+                "the text names the command; in a container the daemon needs a writable /proc/sys"
+            }
         }
     }
 }
