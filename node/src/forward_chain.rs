@@ -27,6 +27,9 @@ use crate::listener::Listener;
 const FORWARD: &str = "FORWARD";
 const CHAIN: &str = "FERRULE-NODE";
 
+/// What does not work: what it is about, and the text.
+type Faults = Vec<(String, String)>;
+
 /// The chains of both families, and the kernel's messages about them.
 pub(crate) struct Part {
     socket: Socket,
@@ -34,7 +37,7 @@ pub(crate) struct Part {
     port: u32,
     listener: Listener,
     /// The podCIDRs of the last [`Part::sync`], and what it could not open; `None` if another program may have changed the chains.
-    known: Option<(Vec<IpNetwork>, Vec<(String, String)>)>,
+    known: Option<(Vec<IpNetwork>, Faults)>,
     /// When iptables-legacy was looked at.
     looked: Option<Instant>,
 }
@@ -63,7 +66,7 @@ impl Part {
     ///
     /// # Errors
     /// The kernel refuses a request, or a program of iptables-legacy fails.
-    pub(crate) fn sync(&mut self, pods: &[IpNetwork]) -> Result<Vec<(String, String)>> {
+    pub(crate) fn sync(&mut self, pods: &[IpNetwork]) -> Result<Faults> {
         if self.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
             self.looked = Some(Instant::now());
             for family in IpFamily::ALL {

@@ -1,34 +1,35 @@
 //! What the daemon knows and has made.
 
+mod conflist;
 mod nodes;
+mod parts;
+mod speak;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
 use super::former;
-use super::report::{self, Log, MAX_LINES};
+use super::report::{self, Log};
 use super::voice::Voice;
 use crate::api::Report;
 use crate::arguments::{Mode, Options};
-use crate::cluster::{HEALTH_ANNOTATION, Health, Peers, Published, Refusal};
-use crate::conflist::{self, Template};
+use crate::cluster::{Peers, Refusal};
+use crate::conflist::Template;
 use crate::kernel::Watch;
 use crate::plan::{Facts, Interest, Plan, make};
 use crate::plan_file::Identity;
 use crate::proof::{self, Proofs};
 use crate::serve::Figures;
-use crate::status::{self, Source, Status};
-use crate::word::{Code, Reason};
-use crate::{device, forward_chain, forwarding, interface, masquerade, routes, vxlan, wireguard, word};
+use crate::status::{self, Status};
+use crate::{forward_chain, interface, masquerade, vxlan, wireguard};
 
 /// The parts that failed, and why.
 type Problems = BTreeMap<&'static str, String>;
@@ -254,273 +255,5 @@ impl State {
         self.publish(false, Some((begin, requests)));
         // Not each cause of a reason ends with a message.
         Ok(self.problems.is_empty() && self.plan.reasons.is_empty() && self.status.conflist.former.is_empty())
-    }
-
-    /// Lets the packets of pods pass.
-    fn forward(&mut self, plan: &mut Plan) {
-        let pods = plan.desired.pods.as_ref().map_or(&[][..], |pods| &pods.networks);
-        let mut faults = forwarding::ensure(pods, self.watch.local());
-        // On a kernel without nf_tables masquerade says so.
-        self.forward_chain = self.forward_chain.take().or_else(|| forward_chain::Part::open().ok());
-        match self.forward_chain.as_mut().map(|part| part.sync(pods)) {
-            Some(Ok(more)) => faults.extend(more),
-            Some(Err(error)) => faults.push(("FORWARD".to_owned(), format!("{error:#}"))),
-            None => {}
-        }
-        let reason = |(about, text)| Reason { code: Code::Forwarding, about, text };
-        plan.reasons.extend(faults.into_iter().map(reason));
-    }
-
-    /// Notes the parts that failed, and why.
-    fn overlays_and_masquerade(&mut self, plan: &Plan, problems: &mut Problems) {
-        let desired = &plan.desired;
-        let mut note = |part, outcome: Result<()>| {
-            if let Err(error) = outcome {
-                problems.insert(part, format!("{error:#}"));
-            }
-        };
-        note("addresses", device::strip(self.watch.socket(), &desired.stale));
-        note("vxlan", self.vxlan.sync(desired.vxlan.as_ref()));
-        // Nothing is wanted while this node has no address. In other modes State::open has removed the device.
-        if let (Some(part), Some(wanted)) = (&mut self.wireguard, &desired.wireguard) {
-            note("wireguard", part.sync(wanted));
-        }
-        if self.masquerade.is_none() {
-            match masquerade::Part::open() {
-                Ok(part) => self.masquerade = Some(part),
-                // Only masquerade needs nf_tables.
-                Err(_) if desired.masquerade.is_none() => {}
-                Err(error) => note("masquerade", Err(error)),
-            }
-        }
-        if let Some(part) = &mut self.masquerade {
-            note("masquerade", part.sync(desired.masquerade.as_ref()));
-        }
-    }
-
-    /// Returns the number of requests.
-    fn routes(&mut self, plan: &mut Plan, problems: &mut Problems) -> Result<usize> {
-        let pods = self.pods().to_vec();
-        // For the indexes of new devices.
-        self.watch.refresh(&pods).context("read links")?;
-        let outcome = routes::sync(&plan.desired.routes, &pods, &mut self.watch).context("read routes")?;
-        if let Some(fault) = outcome.fault {
-            problems.insert("routes", fault);
-        }
-        // A bad Node object keeps no other node from being reached.
-        for (dst, error) in outcome.failures {
-            let is_of =
-                |(_, states): &(&String, &Vec<(IpNetwork, _)>)| states.iter().any(|(of, _)| *of == dst);
-            let node = plan.nodes.iter().find(is_of).map_or("?", |(name, _)| name);
-            let text = format!("the kernel refuses the route to the pods of node {node} ({dst}): {error}");
-            let about = format!("{node} {dst}");
-            plan.reasons.insert(Reason { code: Code::Way, about, text });
-        }
-        if outcome.without_device > 0 && problems.is_empty() {
-            let count = outcome.without_device;
-            problems.insert("routes", format!("{count} need a device that does not exist"));
-        }
-        Ok(outcome.requests)
-    }
-
-    /// Takes the problems of this sync, and logs what has changed.
-    fn note(&mut self, problems: Problems) {
-        for (part, error) in &problems {
-            if self.problems.get(part) != Some(error) {
-                log!("{part}: {error}");
-            }
-        }
-        for part in self.problems.keys().filter(|part| !problems.contains_key(*part)) {
-            log!("{part}: works again");
-        }
-        self.problems = problems;
-    }
-
-    /// Chooses the plugin of the built-in conflist.
-    fn interface(&mut self, plan: &Plan, problems: &mut Problems) {
-        let networks = plan.desired.pods.as_ref().map_or(&[][..], |pods| &pods.networks);
-        if let Err(error) = self.interface.sync(&mut self.watch, networks, &self.ends, &mut self.template) {
-            problems.insert("interface", format!("{error:#}"));
-        }
-    }
-
-    /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once. It is
-    /// removed if the API server has taken all of them away.
-    fn conflist(&mut self, plan: &Plan, problems: &mut Problems) {
-        let conflist = &mut self.status.conflist;
-        let Some(pods) = &plan.desired.pods else {
-            (conflist.written, conflist.networks) = (false, Vec::new());
-            self.conflist = None;
-            if self.status.api.source == Source::Server {
-                match conflist::remove(&conflist.path) {
-                    Ok(true) => log!("removed {}: this node has no podCIDR", conflist.path.display()),
-                    Ok(false) => {}
-                    Err(error) => drop(problems.insert("conflist", format!("{error:#}"))),
-                }
-            }
-            return;
-        };
-        (conflist.networks, conflist.mtu) =
-            (pods.networks.iter().map(ToString::to_string).collect(), pods.mtu);
-        if !conflist.written && problems.keys().any(|part| !Code::of_part(part).word().serves()) {
-            return;
-        }
-        let text = self.template.fill(&self.node, pods);
-        match conflist::write(&conflist.path, &text) {
-            Ok(is_new) => {
-                if is_new {
-                    log!(
-                        "wrote {}: {}, MTU {}",
-                        conflist.path.display(),
-                        conflist.networks.join(" "),
-                        pods.mtu
-                    );
-                }
-                conflist.written = true;
-                self.conflist = conflist::watch(&conflist.path)
-                    .map_err(|error| self.log.once(format!("watch {}: {error}", conflist.path.display())))
-                    .ok();
-            }
-            Err(error) => {
-                conflist.written = false;
-                if conflist::remove_other(&conflist.path, pods).unwrap_or(false) {
-                    log!("removed {}: it has former podCIDRs", conflist.path.display());
-                }
-                problems.insert("conflist", format!("{error:#}"));
-            }
-        }
-    }
-
-    /// Logs each new refusal once. One that ends and comes back is logged again.
-    fn refusals(&mut self) {
-        let new = self.plan.refusals.difference(&self.reported);
-        for (number, Refusal { node, what, why }) in new.enumerate() {
-            match number {
-                0..MAX_LINES => log!("node {node}: {what} is not used: {why}"),
-                MAX_LINES => log!("… and more refusals; ferrule-node status shows all"),
-                _ => {}
-            }
-        }
-        self.reported.clone_from(&self.plan.refusals);
-    }
-
-    /// When the word is due again although nothing has happened.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.voice.due()
-    }
-
-    /// Judges again: time has passed.
-    pub(super) fn look_again(&mut self) {
-        self.publish(false, None);
-    }
-
-    /// Wants this node's public key in its object.
-    fn announce(&mut self) {
-        let Some(key) = self.wireguard.as_ref().map(wireguard::Part::public_key) else { return };
-        if self.announced.as_ref() == Some(&key) {
-            return;
-        }
-        let report = Report::Annotation { name: wireguard::ANNOTATION, value: key.clone() };
-        if self.reports.try_send(report).is_ok() {
-            self.announced = Some(key);
-        }
-    }
-
-    /// Takes what the health endpoint has found.
-    pub(super) fn prove(&mut self, proofs: Proofs) {
-        if let Some(endpoint) = &proofs.endpoint {
-            self.ends.clone_from(&endpoint.links);
-        }
-        self.proofs = proofs;
-        self.announce_health();
-        self.publish(false, None);
-    }
-
-    /// Tells the health endpoint what is wanted. Without a conflist in place it stays as it is, unless this node has no podCIDR.
-    fn ask(&self) {
-        let Some(peers) = &self.peers else { return };
-        let store = self.template.store();
-        let text = self.plan.desired.pods.as_ref().map(|pods| (pods, self.template.fill(&self.node, pods)));
-        let conflist = text.as_ref().map(|(pods, text)| (*pods, text.as_str(), store.as_path()));
-        let mut new = proof::Input::new(&self.plan, peers, conflist);
-        let is_in_place = self.status.conflist.written || conflist.is_none();
-        self.input.send_if_modified(|former| {
-            if !is_in_place {
-                new.wanted.clone_from(&former.wanted);
-            }
-            let differs = *former != new;
-            *former = new;
-            differs
-        });
-    }
-
-    /// Wants this node's health endpoint in its object; or that it has none, if the object may name a former one.
-    fn announce_health(&mut self) {
-        let me = self.peers.as_ref().and_then(|peers| peers.get(&self.node));
-        let (Some(me), false) = (me, self.proofs.local.is_empty()) else { return };
-        let endpoint = match &self.proofs.endpoint {
-            Some(endpoint) => endpoint.places.iter().map(|place| place.address).collect(),
-            None if me.health == Health::Absent && self.published.is_none() => return,
-            None => Vec::new(),
-        };
-        let value = Published {
-            uid: me.uid.clone(),
-            boot: sysctl::boot_id(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            mtu: u16::try_from(self.status.conflist.mtu).unwrap_or(u16::MAX),
-            addresses: endpoint,
-        }
-        .text();
-        if self.published.as_ref() == Some(&value) {
-            return;
-        }
-        let report = Report::Annotation { name: HEALTH_ANNOTATION, value: value.clone() };
-        if self.reports.try_send(report).is_ok() {
-            self.published = Some(value);
-        }
-    }
-
-    /// Writes the status file and the figures. `work`: when the sync began, and its requests.
-    fn publish(&mut self, has_failed: bool, work: Option<(Instant, usize)>) {
-        self.status.health = self.proofs.endpoint.as_ref().map(status::Health::from);
-        if work.is_some() {
-            report::nodes(&mut self.status, &self.plan, self.watch.local());
-        }
-        // First, so that no file is missed.
-        if self.folder.is_none() {
-            self.folder = conflist::watch_folder(&self.status.conflist.path).ok();
-        }
-        let conflist = report::found(&self.status.conflist, self.plan.desired.pods.is_some());
-        let (now, none) = (SystemTime::now(), Peers::new());
-        let proofs = self.voice.with_former(&self.proofs, now);
-        let notes = self.interface.reasons();
-        let facts = word::Facts {
-            now,
-            unknown: self.unknown.as_deref(),
-            is_deleted: self.is_deleted,
-            problems: &self.problems,
-            notes: &notes,
-            conflist: &conflist,
-            plan: &self.plan,
-            peers: self.peers.as_ref().unwrap_or(&none),
-            proofs: &proofs,
-            patience: Duration::from_secs(self.options.patience),
-        };
-        let is_due = self.voice.say(&self.node, &facts, &mut self.status, work.is_some() || has_failed);
-        if is_due && let Err(error) = status::write(&self.options.state, &self.status) {
-            self.log.once(format!("write the status file: {error}"));
-        }
-        let routes = self.watch.local().routes.iter().filter(|route| route.is_ours()).count();
-        self.figures.send_modify(|figures| {
-            report::figures(figures, &self.status, routes);
-            self.voice.figures(figures, &proofs);
-            figures.problems = self.problems.len();
-            figures.failures += u64::from(has_failed);
-            if let Some((begin, requests)) = work {
-                figures.syncs += 1;
-                figures.sync_seconds += begin.elapsed().as_secs_f64();
-                figures.requests += u64::try_from(requests).unwrap_or(0);
-            }
-        });
     }
 }

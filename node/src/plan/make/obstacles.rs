@@ -7,7 +7,6 @@ use ferrule_kernel::ip::IpFamily;
 use ipnetwork::IpNetwork;
 
 use super::Facts;
-use super::ways::Maker;
 use crate::cluster::{inside, single};
 use crate::conflist::BRIDGE;
 use crate::kernel::{Lookup, Route};
@@ -27,7 +26,9 @@ pub(super) enum Obstacle {
 }
 
 /// This node's addresses and gateways, and whose links they are on.
-pub(super) struct Things {
+pub(super) struct Things<'a> {
+    facts: &'a Facts<'a>,
+    pub(super) lookup: Lookup<'a>,
     /// The addresses, each with its link, except those of our overlays.
     pub(super) addresses: BTreeMap<IpNetwork, u32>,
     /// The gateways outside of pods' networks, each with the destination of its route.
@@ -38,9 +39,10 @@ pub(super) struct Things {
     inner: BTreeSet<u32>,
 }
 
-impl Things {
-    pub(super) fn new(facts: &Facts<'_>, lookup: &Lookup<'_>) -> Things {
+impl<'a> Things<'a> {
+    pub(super) fn new(facts: &'a Facts<'a>) -> Self {
         let local = facts.local;
+        let lookup = Lookup::new(local);
         let named = |index: &u32, names: &[&str]| {
             local.links.get(index).is_some_and(|link| names.contains(&link.name.as_str()))
         };
@@ -65,7 +67,7 @@ impl Things {
                 gateways.extend(route.gws.iter().map(|gw| (single(*gw), *dst)));
             }
         }
-        Things { addresses, gateways, bridge, inner }
+        Things { facts, lookup, addresses, gateways, bridge, inner }
     }
 
     pub(super) fn is_inner(&self, link: u32) -> bool {
@@ -79,7 +81,7 @@ impl Things {
     }
 }
 
-impl Maker<'_> {
+impl Things<'_> {
     /// Why nobody may have this podCIDR, as this node sees it: without the address this node would lose its network, and
     /// would never hear of a correction.
     pub(super) fn cuts(&self, network: IpNetwork) -> Option<String> {
@@ -87,7 +89,7 @@ impl Maker<'_> {
             return Some(format!("it holds the address {server} of the API server"));
         }
         // The gateway of a route into the podCIDR itself, such as one of another network plugin, matters to nobody else.
-        let mut gateways = inside(&self.things.gateways, network).filter(|(_, dst)| !within(network, **dst));
+        let mut gateways = inside(&self.gateways, network).filter(|(_, dst)| !within(network, **dst));
         let (gateway, dst) = gateways.next()?;
         Some(format!("it holds {}, the gateway of this node's route to {dst}", gateway.ip()))
     }
@@ -102,7 +104,7 @@ impl Maker<'_> {
         if let Some(why) = self.cuts(network) {
             return Some(Obstacle::Cuts(why));
         }
-        let (things, local) = (&self.things, self.facts.local);
+        let (things, local) = (self, self.facts.local);
         let on_bridge: Vec<IpAddr> = inside(&things.addresses, network)
             .filter(|(_, link)| things.bridge == Some(**link))
             .map(|(address, _)| address.ip())
@@ -161,7 +163,7 @@ impl Maker<'_> {
         let ours = crate::routes::metric(network);
         let comes_first = |route: &Route| route.dst != network || route.priority < ours;
         let mut routes = inside(self.lookup.routes(), network)
-            .filter(|(_, route)| comes_first(route) && !self.things.is_of_this_node(route));
+            .filter(|(_, route)| comes_first(route) && !self.is_of_this_node(route));
         routes.next().map(|(_, route)| self.shown(route))
     }
 

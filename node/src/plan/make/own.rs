@@ -20,7 +20,7 @@ impl Maker<'_> {
         let name = self.facts.name;
         let mut own = self.claims.networks.get(name).cloned().unwrap_or_default();
         for network in own.clone() {
-            if let Some(why) = self.cuts(network) {
+            if let Some(why) = self.things.cuts(network) {
                 self.cutting.insert(network);
                 plan.refuse(name, network, why);
             }
@@ -105,7 +105,7 @@ impl Maker<'_> {
             };
             found.push((ip.to_string(), text));
         }
-        for (_, route) in inside(self.lookup.routes(), network) {
+        for (_, route) in inside(self.things.lookup.routes(), network) {
             let is_ours = route.links.iter().any(|link| named.contains(link) || things.is_inner(*link));
             // With a bridge the kernel's own route to the podCIDR has the metric 0. With ptp each pod has a longer one.
             let is_behind = route.dst == network && (route.priority > 0 || self.facts.bridge.is_none());
@@ -114,7 +114,7 @@ impl Maker<'_> {
                     route.dst.to_string(),
                     format!(
                         "a route takes packets to pods of this node's podCIDR {network}: {}",
-                        self.shown(route)
+                        self.things.shown(route)
                     ),
                 ));
             }

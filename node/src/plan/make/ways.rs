@@ -26,8 +26,7 @@ pub(super) struct Maker<'a> {
     pub(super) me: &'a Peer,
     /// Why this node cannot have IPv6.
     pub(super) no_ipv6: Option<&'a str>,
-    pub(super) lookup: Lookup<'a>,
-    pub(super) things: Things,
+    pub(super) things: Things<'a>,
     /// The family of the packets that carry VXLAN and WireGuard. Both ends must choose the same one.
     outer: IpFamily,
     /// The MTU of the uplink, less what the overlay takes.
@@ -52,10 +51,9 @@ impl<'a> Maker<'a> {
         no_ipv6: Option<&'a str>,
     ) -> Self {
         let local = facts.local;
-        let lookup = Lookup::new(local);
-        let things = Things::new(facts, &lookup);
+        let things = Things::new(facts);
         let outer = outer_family(me);
-        let uplink = uplink(local, &lookup, me);
+        let uplink = uplink(local, &things.lookup, me);
         let uplink_mtu = uplink.map_or(USUAL_MTU, |link| link.mtu);
         let taken = match (facts.options.mode, outer) {
             (Mode::Wireguard, IpFamily::V4) => 60,
@@ -77,7 +75,6 @@ impl<'a> Maker<'a> {
             claims,
             me,
             no_ipv6,
-            lookup,
             things,
             outer,
             overlay_mtu: uplink_mtu.saturating_sub(taken),
@@ -94,7 +91,7 @@ impl<'a> Maker<'a> {
     /// How the pods of a node's podCIDR are reached.
     pub(super) fn state(&mut self, name: &str, peer: &Peer, network: IpNetwork, plan: &mut Plan) -> State {
         let about = |code, text| Reason { code, about: format!("{name} {network}"), text };
-        match self.obstacle(network, &mut plan.desired.stale) {
+        match self.things.obstacle(network, &mut plan.desired.stale) {
             Some(Obstacle::Cuts(why)) => {
                 self.cutting.insert(network);
                 return State::Refused(why);
@@ -112,7 +109,7 @@ impl<'a> Maker<'a> {
             return State::Waits(why.to_owned());
         }
         let state = self.way(name, peer, network);
-        if let (State::Way(_), Some(route)) = (&state, self.first_route(network)) {
+        if let (State::Way(_), Some(route)) = (&state, self.things.first_route(network)) {
             let text = format!("packets to the pods of node {name} ({network}) take another route: {route}");
             plan.reasons.insert(about(Code::Way, text));
         }
@@ -149,7 +146,7 @@ impl<'a> Maker<'a> {
     /// The way to a node on the same link, and whether that is a tunnel; `None` if the node is behind a gateway.
     fn direct(&self, name: &str, peer: &Peer, family: IpFamily) -> Result<Option<(Way, bool)>, State> {
         let via = self.address(name, peer, family)?;
-        match self.lookup.reach(via) {
+        match self.things.lookup.reach(via) {
             Reach::OnLink(link) => {
                 let is_tunnel = self.facts.local.links.get(&link).is_some_and(|link| link.is_tunnel);
                 Ok(Some((Way::Direct { via, link }, is_tunnel)))
@@ -207,7 +204,7 @@ impl<'a> Maker<'a> {
         if self.things.addresses.contains_key(&single(address)) {
             return Err(State::Refused(format!("the node's address {address} belongs to this node")));
         }
-        match self.lookup.edge_of(address) {
+        match self.things.lookup.edge_of(address) {
             Some(lan) => Err(State::Refused(format!(
                 "the node's address {address} is the first or the broadcast address of {lan}, which no host can have"
             ))),
