@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 

@@ -188,7 +188,7 @@ mod tests {
             ["10.0.0.1", "10.0.0.254", "10.0.0.253"].map(|ip| ip.parse().unwrap());
         let place = Place { network: "10.0.0.0/24".into(), gateway, address, forwarded: Some(forwarded) };
         let data = Path::new("/run/h");
-        let found = endpoint(&conflist, &[place.clone()], data);
+        let found = endpoint(&conflist, std::slice::from_ref(&place), data);
         let mut expected = conflist.clone();
         expected.as_object_mut().unwrap().remove(MARK);
         expected["name"] = json!("pods.node-health");
@@ -196,7 +196,7 @@ mod tests {
             "ranges": [[{ "subnet": "10.0.0.0/24", "rangeStart": "10.0.0.254", "rangeEnd": "10.0.0.254", "gateway": "10.0.0.1" }]],
             "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "10.0.0.253/32", "gw": "10.0.0.1" }] });
         assert_eq!(found, expected);
-        let other = other_side(&conflist, &[place.clone()], data).unwrap();
+        let other = other_side(&conflist, std::slice::from_ref(&place), data).unwrap();
         assert_eq!((&other["name"], &other["plugins"][0]["mtu"]), (&json!("pods.node-health"), &json!(1450)));
         assert_eq!(other["plugins"][0]["ipam"]["ranges"][0][0]["rangeStart"], "10.0.0.253");
         assert_eq!(other_side(&conflist, &[Place { forwarded: None, ..place }], data), None);
