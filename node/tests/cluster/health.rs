@@ -82,7 +82,7 @@ fn published(cluster: &Cluster, member: &Member) -> Value {
 fn each_fault_is_found_where_it_is() {
     let mut cluster = Cluster::started(ON);
     all_proved(&cluster);
-    let Cluster { a, b, c, .. } = &cluster;
+    let Cluster { a, b, .. } = &cluster;
     assert_eq!(addresses(a), ["10.244.1.254", "fd00:244:1:0:ffff:ffff:ffff:ffff"]);
     let one = published(&cluster, a);
     assert_eq!((&one["addresses"], &one["mtu"]), (&json!(addresses(a)), &json!(1450)));
@@ -176,6 +176,9 @@ fn the_endpoint_outlives_the_daemon_gc_and_repair_and_goes_with_cleanup() {
         (inside, addresses(member), health(member)["links"].clone())
     };
     let before = state(a);
+    let known = ferrule_node::proof::links("ferrule");
+    let links = before.2.as_array().unwrap();
+    assert!(links.len() == 2 && links.iter().all(|link| known.contains(link.as_str().unwrap())), "{links:?}");
     let pod = a.pod("pod");
 
     // A runtime's GC names only its own attachments; ferrule's housekeeping looks at everything.
