@@ -41,14 +41,22 @@ fn main() -> ExitCode {
         Err(error) => return fail(1, &error.into()),
     };
     let outcome = match command {
-        None | Some(Command::Child { .. } | Command::Endpoint) => runtime.block_on(daemon::run(options)),
-        Some(Command::Status { json, no_probe }) => {
-            runtime.block_on(status::print(&options, json, !no_probe)).map(|text| print(&text))
+        None | Some(Command::Child { .. } | Command::Endpoint) => {
+            runtime.block_on(daemon::run(options)).map(|()| ExitCode::SUCCESS)
         }
-        Some(Command::Cleanup) => cleanup::run(&options).map(|text| print(&Text::lines(text))),
+        Some(Command::Status { json, no_probe }) => {
+            runtime.block_on(status::print(&options, json, !no_probe)).map(|(text, is_ready)| {
+                print(&text);
+                if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            })
+        }
+        Some(Command::Cleanup) => cleanup::run(&options).map(|text| {
+            print(&Text::lines(text));
+            ExitCode::SUCCESS
+        }),
     };
     runtime.shutdown_background();
-    outcome.map_or_else(|error| fail(1, &error), |()| ExitCode::SUCCESS)
+    outcome.unwrap_or_else(|error| fail(1, &error))
 }
 
 /// Writes the man pages and completions.

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::cluster::Refusal;
+/// The reason of an event that is no warning.
+pub const READY: &str = "PodNetworkReady";
 
-/// A warning about a node. All nodes that see one fault make one event: its name is a hash of node, reason and fault, so the API
+/// An event about a node. All nodes that see one fault make one event: its name is a hash of node, reason and fault, so the API
 /// server refuses a repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
@@ -16,14 +17,6 @@ pub struct Event {
     /// Names the fault. It has no name of the node that reports, unless each one shall make an event of its own.
     pub fault: String,
     pub message: String,
-}
-
-impl From<&Refusal> for Event {
-    fn from(refusal: &Refusal) -> Event {
-        let message = format!("{} is not used: {}", refusal.what, refusal.why);
-        let (node, fault) = (refusal.node.clone(), message.clone());
-        Event { node, reason: "PodNetworkRefused", fault, message }
-    }
 }
 
 impl Event {
@@ -45,7 +38,7 @@ impl Event {
             "involvedObject": { "apiVersion": "v1", "kind": "Node", "name": node, "uid": node },
             "reason": reason,
             "message": message,
-            "type": "Warning",
+            "type": if *reason == READY { "Normal" } else { "Warning" },
             "source": { "component": "ferrule-node", "host": reporter },
             "firstTimestamp": now,
             "lastTimestamp": now,
@@ -60,15 +53,17 @@ mod tests {
 
     #[test]
     fn one_fault_has_one_event() {
-        let name = |reporter: &str, node: &str, why: &str| {
-            let refusal = Refusal { node: node.into(), what: "10.0.0.0/24".into(), why: why.into() };
-            Event::from(&refusal).to_json(reporter)
+        let object = |reporter: &str, node: &str, fault: &str, message: &str| {
+            let (node, fault, message) = (node.into(), fault.into(), message.into());
+            Event { node, reason: "PodNetworkRefused", fault, message }.to_json(reporter)
         };
-        let [one, same, why, node] =
-            [("n1", "n2", "a"), ("n3", "n2", "a"), ("n1", "n2", "b"), ("n1", "n4", "a")]
-                .map(|(reporter, node, why)| name(reporter, node, why)["metadata"]["name"].clone());
+        let [one, same, fault, node] =
+            [("n1", "n2", "a", "A"), ("n3", "n2", "a", "B"), ("n1", "n2", "b", "A"), ("n1", "n4", "a", "A")]
+                .map(|(reporter, node, fault, text)| {
+                    object(reporter, node, fault, text)["metadata"]["name"].clone()
+                });
         assert_eq!(one, same, "whoever reports it");
-        assert!(one != why && one != node);
-        assert_eq!(name("n1", "n2", "it is so")["message"], "10.0.0.0/24 is not used: it is so");
+        assert!(one != fault && one != node);
+        assert_eq!(object("n1", "n2", "a", "it is so")["message"], "it is so");
     }
 }

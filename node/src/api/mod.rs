@@ -2,26 +2,32 @@
 
 mod client;
 mod event;
+mod items;
 mod outbox;
 mod session;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use self::outbox::Outbox;
+use self::session::{Position, Session};
 use crate::arguments::Options;
 use crate::cluster::{Peer, Peers};
 
 pub use client::Connection;
-pub use event::Event;
+pub use event::{Event, READY};
 
 /// The shortest pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// After a session that lasts so long the pauses begin anew with [`PAUSE`].
 const WORKED: Duration = Duration::from_secs(60);
+
+/// For each node of the cluster, and at most: how long requests wait that all nodes send for one cause.
+const SPREAD: [Duration; 2] = [Duration::from_millis(2), Duration::from_secs(30)];
 
 /// A message from the API server.
 #[derive(Debug)]
@@ -53,16 +59,18 @@ pub async fn run(
     mut reports: mpsc::Receiver<Report>,
 ) {
     let (mut outbox, seen) = (Outbox::new(node.clone()), watch::Sender::new(None));
-    let mut attempt = 0_u32;
+    let nodes = AtomicU32::new(0);
+    let (mut attempt, mut position) = (0_u32, Position::default());
     loop {
         let server = options.api_server.get(attempt as usize % options.api_server.len().max(1));
         let session = async {
             let connection = Connection::open(&options, server.map(String::as_str)).await?;
             let idle = Duration::from_secs(options.watch_idle);
-            let follow = session::follow(&connection, (&node, &seen), &updates, idle);
+            let (connection, name, seen, updates, nodes) = (&connection, &node, &seen, &updates, &nodes);
+            let session = Session { connection, name, seen, updates, nodes, idle };
             tokio::select! {
-                outcome = follow => outcome,
-                () = outbox.send(&connection, &mut reports, seen.subscribe()) => Ok(()),
+                outcome = session.follow(&mut position) => outcome,
+                () = outbox.send(connection, &mut reports, seen.subscribe(), nodes) => Ok(()),
             }
         };
         let begin = Instant::now();
@@ -83,8 +91,19 @@ pub async fn run(
 /// Twice as long after each failure, and random: all nodes would come back at once otherwise.
 fn pause(attempt: u32, most: Duration) -> Duration {
     let whole = PAUSE.saturating_mul(1 << attempt.saturating_sub(1).min(10)).min(most);
-    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), attempt);
-    whole.mul_f64(0.5 + f64::from(u8::try_from(random % 100).unwrap_or(0)) / 200.0)
+    whole.mul_f64(0.5 + random() / 2.0)
+}
+
+/// A part of a time that grows with the number of nodes: what all of them do at once would be too much for the API server.
+fn spread(nodes: &AtomicU32) -> Duration {
+    let [each, most] = SPREAD;
+    each.saturating_mul(nodes.load(Ordering::Relaxed)).min(most).mul_f64(random())
+}
+
+/// From 0 to 1.
+fn random() -> f64 {
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    f64::from(u32::try_from(random >> 32).unwrap_or(0)) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

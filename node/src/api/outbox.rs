@@ -1,6 +1,7 @@
 //! What this node wants to tell the API server. A request that fails is sent again, also by the next connection.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -8,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::client::{Connection, Refused};
 use super::event::Event;
-use super::{Report, pause};
+use super::{Report, pause, spread};
 
 /// The most events that wait. The oldest ones go.
 const MAX_EVENTS: usize = 256;
@@ -53,12 +54,17 @@ impl Outbox {
         connection: &Connection,
         reports: &mut mpsc::Receiver<Report>,
         mut seen: watch::Receiver<Seen>,
+        nodes: &AtomicU32,
     ) {
         self.due = Some(Instant::now());
         loop {
             let due = self.due;
             tokio::select! {
-                Some(report) = reports.recv() => self.take(report, Instant::now()),
+                Some(report) = reports.recv() => {
+                    // Other nodes may see the same fault.
+                    let wait = if matches!(report, Report::Event(_)) { spread(nodes) } else { Duration::ZERO };
+                    self.take(report, Instant::now() + wait);
+                }
                 Ok(()) = seen.changed() => self.soon(Instant::now()),
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {
                     let present = seen.borrow_and_update().clone();
@@ -69,7 +75,8 @@ impl Outbox {
         }
     }
 
-    fn take(&mut self, report: Report, now: Instant) {
+    /// Takes a report, which is sent at this time.
+    fn take(&mut self, report: Report, at: Instant) {
         match report {
             Report::Event(event) => {
                 if self.events.len() >= MAX_EVENTS {
@@ -84,13 +91,13 @@ impl Outbox {
                 self.annotations.insert(name, (value, None));
             }
         }
-        self.soon(now);
+        self.soon(at);
     }
 
-    /// Something is to be sent: at once, unless a pause runs.
-    fn soon(&mut self, now: Instant) {
+    /// Something is to be sent, unless a pause runs.
+    fn soon(&mut self, at: Instant) {
         if self.failures == 0 {
-            self.due = Some(now);
+            self.due = Some(self.due.map_or(at, |due| due.min(at)));
         }
     }
 

@@ -1,21 +1,24 @@
 //! Output for people: log lines, the status file, figures.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::SystemTime;
 
 use clap::ValueEnum as _;
+use ferrule_kit::cluster::configurations;
 use humantime::format_rfc3339_seconds;
 use ipnetwork::IpNetwork;
 
 use crate::arguments::Options;
+use crate::cluster::Refusal;
 use crate::conflist::Template;
 use crate::kernel::Local;
 use crate::plan::{self, Plan, State};
 use crate::serve::Figures;
 use crate::status::{self, Network, Node, Status, Way};
+use crate::word::Conflist;
 
 /// The most lines about nodes of one sync.
-const MAX_LINES: usize = 20;
+pub(super) const MAX_LINES: usize = 20;
 
 /// Writes log lines, and remembers those that it writes once.
 #[derive(Debug, Default)]
@@ -89,7 +92,7 @@ pub(super) fn begin(options: &Options, node: &str, template: &Template, former: 
         ..former.conflist
     };
     let api = status::Api { since: now(), ..status::Api::default() };
-    Status { node: node.to_owned(), mode, api, conflist, problems: Vec::new(), nodes, health: None }
+    Status { node: node.to_owned(), mode, api, conflist, nodes, ..Status::default() }
 }
 
 /// Notes the state of the connection to the API server.
@@ -107,14 +110,27 @@ pub(super) fn api(status: &mut Status, error: Option<&String>) {
     }
 }
 
+/// What a runtime finds in the conflist's folder. `has_pods`: whether this node has podCIDRs.
+pub(super) fn found(conflist: &status::Conflist, has_pods: bool) -> Conflist {
+    let path = &conflist.path;
+    let first = configurations(path.parent().unwrap_or(path)).into_iter().next();
+    match first.filter(|first| first < path) {
+        _ if !has_pods => Conflist::Missing("this node has no podCIDR, so there is no conflist".to_owned()),
+        _ if !conflist.written => Conflist::Missing(format!("{} is not written", path.display())),
+        Some(first) => Conflist::After(first),
+        None => Conflist::First,
+    }
+}
+
 /// Notes how each node is reached. A node whose networks are as before keeps its time.
 pub(super) fn nodes(status: &mut Status, plan: &Plan, local: &Local) {
     let former = std::mem::take(&mut status.nodes);
     for (name, states) in &plan.nodes {
         let mut networks: Vec<Network> =
             states.iter().map(|(network, state)| row(*network, state, local)).collect();
-        // podCIDRs that were refused before the search for a way.
-        for refusal in plan.refusals.iter().filter(|refusal| refusal.node == *name) {
+        // podCIDRs that were refused before the search for a way. The set is sorted by node.
+        let first = Refusal { node: name.clone(), what: String::new(), why: String::new() };
+        for refusal in plan.refusals.range(first..).take_while(|refusal| refusal.node == *name) {
             if !networks.iter().any(|network| network.network == refusal.what) {
                 let (network, detail) = (refusal.what.clone(), refusal.why.clone());
                 networks.push(Network { network, way: Way::Refused, detail, probe: None });
@@ -122,7 +138,8 @@ pub(super) fn nodes(status: &mut Status, plan: &Plan, local: &Local) {
         }
         let same = former.binary_search_by(|node| node.name.cmp(name)).ok().map(|at| &former[at]);
         let since = same.filter(|node| node.networks == networks).map_or_else(now, |node| node.since.clone());
-        status.nodes.push(Node { name: name.clone(), networks, since });
+        let (standing, proofs) = (String::new(), BTreeMap::new());
+        status.nodes.push(Node { name: name.clone(), networks, since, standing, proofs });
     }
 }
 
@@ -142,13 +159,7 @@ fn row(network: IpNetwork, state: &State, local: &Local) -> Network {
 
 /// The figures of the status.
 pub(super) fn figures(figures: &mut Figures, status: &Status, routes: usize) {
-    let mut not_ready: Vec<String> =
-        status.problems.iter().map(|problem| format!("{}: {}", problem.part, problem.error)).collect();
-    if !status.conflist.written {
-        not_ready.push("the conflist is not written".to_owned());
-    }
     let count = |way| status.nodes.iter().flat_map(|node| &node.networks).filter(|n| n.way == way).count();
-    figures.not_ready = not_ready;
     figures.nodes = status.nodes.len();
     figures.networks = vec![
         ("route", count(Way::Route)),
@@ -159,5 +170,4 @@ pub(super) fn figures(figures: &mut Figures, status: &Status, routes: usize) {
     ];
     figures.routes = routes;
     figures.connected = status.api.connected;
-    figures.problems = status.problems.len();
 }

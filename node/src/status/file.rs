@@ -1,5 +1,6 @@
 //! `status.json`, and the lock that says whether a daemon runs.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::net::IpAddr;
@@ -20,10 +21,17 @@ pub struct Status {
     pub node: String,
     /// How packets get to the pods of other nodes, as `--mode`.
     pub mode: String,
+    /// The daemon's word: `ready`, `degraded`, `waiting` or `not ready`.
+    #[serde(default)]
+    pub word: String,
+    /// Why it is not ready; the worst reasons first.
+    #[serde(default)]
+    pub reasons: Vec<Reason>,
+    /// What the health endpoint has found on this node, by family.
+    #[serde(default)]
+    pub proofs: BTreeMap<String, Proof>,
     pub api: Api,
     pub conflist: Conflist,
-    /// The parts that do not work.
-    pub problems: Vec<Problem>,
     /// The other nodes, sorted by name.
     pub nodes: Vec<Node>,
     /// The health endpoint and its proofs.
@@ -41,6 +49,22 @@ pub struct Api {
     pub connected: bool,
     /// Why it is not connected.
     pub error: Option<String>,
+    /// What the ways are made from.
+    #[serde(default)]
+    pub source: Source,
+}
+
+/// Where the daemon knows the nodes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Source {
+    /// It knows none yet.
+    #[default]
+    Nothing,
+    /// The file with the plan of before, as of this time, RFC 3339.
+    File(String),
+    /// The API server's answer.
+    Server,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,11 +80,30 @@ pub struct Conflist {
     pub store: PathBuf,
 }
 
-/// A part that does not work.
+/// A reason for a word that is not `ready`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
-    pub part: String,
-    pub error: String,
+pub struct Reason {
+    /// The key of its row in README.md.
+    pub code: String,
+    /// A node, a part or a network; may be empty.
+    pub about: String,
+    pub text: String,
+    /// What to do.
+    pub remedy: String,
+    /// What the node is because of it, as [`Status::word`].
+    pub word: String,
+}
+
+/// Whether something answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase", tag = "state")]
+pub enum Proof {
+    /// Nothing is known, and why.
+    Unknown { why: String },
+    /// It answered last at this time, RFC 3339.
+    Proved { at: String },
+    /// It does not answer since then.
+    Lost { since: String, why: String },
 }
 
 /// Another node.
@@ -71,6 +114,12 @@ pub struct Node {
     pub networks: Vec<Network>,
     /// Since when its networks are as they are, RFC 3339.
     pub since: String,
+    /// How it stands: `proved`, `unknown`, `new`, `not_ready`, `restarting`, `waits` or `lost`.
+    #[serde(default)]
+    pub standing: String,
+    /// Whether its pods answer, by family.
+    #[serde(default)]
+    pub proofs: BTreeMap<String, Proof>,
 }
 
 /// A podCIDR of another node.
@@ -171,8 +220,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()).unwrap(), None);
         let network = |way| Network { network: "10.0.0.0/24".into(), way, detail: "x".into(), probe: None };
-        let nodes =
-            vec![Node { name: "n".into(), networks: vec![network(Way::Vxlan)], since: String::new() }];
+        let node: Node = serde_json::from_str(r#"{"name":"n","networks":[],"since":""}"#).unwrap();
+        let proofs = [("IPv4".to_owned(), Proof::Lost { since: "S".into(), why: "W".into() })].into();
+        let nodes = vec![Node { networks: vec![network(Way::Vxlan)], proofs, ..node }];
         let status = Status { node: "n1".into(), nodes, ..Status::default() };
         write(folder.path(), &status).unwrap();
         assert_eq!(read(folder.path()).unwrap(), Some(status));

@@ -4,6 +4,8 @@ mod file;
 mod health;
 mod print;
 
-pub use file::{Api, Conflist, Network, Node, PENDING, Problem, Status, Way, lock, read, runs, write};
-pub use health::{Health, Row};
+pub use file::{
+    Api, Conflist, Network, Node, PENDING, Proof, Reason, Source, Status, Way, lock, read, runs, write,
+};
+pub use health::Health;
 pub use print::print;

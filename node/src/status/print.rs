@@ -8,20 +8,24 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use cni_common::line::{Line, Text, clean};
+use ferrule_kernel::ip::IpFamily;
+use humantime::{format_duration, parse_rfc3339};
+use ipnetwork::IpNetwork;
 use serde_json::{Value, json};
 
-use super::{Status, Way, read, runs};
+use super::{Proof, Source, Status, Way, read, runs};
 use crate::arguments::Options;
 use crate::probe::probe;
+use crate::word::Word;
 
 /// How long a node may take to answer.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The text of `ferrule-node status`.
+/// The text of `ferrule-node status`, and whether the word is ready.
 ///
 /// # Errors
 /// There is no status file, or it cannot be read.
-pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result<Text> {
+pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result<(Text, bool)> {
     let Some(status) = read(&options.state)? else {
         bail!("there is no {}/status.json: no daemon has run since the last boot", options.state.display());
     };
@@ -36,10 +40,11 @@ pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result
         false => BTreeMap::new(),
     };
     let (is_running, former) = (runs(&options.state), former(&status));
-    Ok(match as_json {
+    let text = match as_json {
         true => Text::json(format_args!("{:#}\n", to_json(&status, is_running, &former, &answers))),
-        false => Text::lines(to_text(&status, is_running, &former, &answers)),
-    })
+        false => Text::lines(to_text(&status, is_running, &former, &answers, SystemTime::now())),
+    };
+    Ok((text, is_running && status.word == Word::Ready.to_string()))
 }
 
 /// The addresses in use outside of this node's podCIDRs: of pods from before a change.
@@ -74,10 +79,38 @@ fn to_json(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
     value
 }
 
-fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answers) -> String {
-    let Status { node, mode, api, conflist, problems, nodes, health } = status;
-    let mut text = Line::new(format_args!("node {node}, mode {mode}")).to_string();
-    text.push_str(if is_running { "\n" } else { ": the daemon does not run; this is what it knew last\n" });
+fn to_text(
+    status: &Status,
+    is_running: bool,
+    former: &[IpAddr],
+    answers: &Answers,
+    now: SystemTime,
+) -> String {
+    let Status { node, mode, word, reasons, proofs, health, api, conflist, nodes } = status;
+    let mut text = match is_running {
+        true => format!("{}\n", Line::new(word)),
+        false => format!("the daemon does not run; its last word was: {}\n", Line::new(word)),
+    };
+    for reason in reasons {
+        let _ = writeln!(
+            text,
+            "{}",
+            Line::new(format_args!("{}: {}: {}", reason.word, reason.code, reason.text))
+        );
+        let _ = writeln!(text, "    {}", Line::new(&reason.remedy));
+    }
+    let _ = writeln!(text, "{}", Line::new(format_args!("node {node}, mode {mode}")));
+    for (family, found) in proofs {
+        let found = match found {
+            Proof::Unknown { why } => format!("unknown whether they can talk: {why}"),
+            found => proof(Some(found), now),
+        };
+        let _ = writeln!(text, "{}", Line::new(format_args!("pods of this node, {family}: {found}")));
+    }
+    if let Some(health) = health {
+        let addresses: Vec<String> = health.addresses.iter().map(ToString::to_string).collect();
+        let _ = writeln!(text, "health endpoint: {}", addresses.join(" "));
+    }
     let _ = match &api.error {
         None if api.connected => writeln!(text, "API server: followed since {}", api.since),
         None => writeln!(text, "API server: not reached yet"),
@@ -85,6 +118,10 @@ fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
             writeln!(text, "{}", Line::new(format_args!("API server: away since {}: {error}", api.since)))
         }
     };
+    if let Source::File(time) = &api.source {
+        let shown = Line::new(format_args!("nodes: by the file of {time}, as the API server is away"));
+        let _ = writeln!(text, "{shown}");
+    }
     let networks = match conflist.networks.as_slice() {
         [] => "this node has no podCIDR".to_owned(),
         networks => format!("{}, MTU {}", networks.join(" "), conflist.mtu),
@@ -99,12 +136,7 @@ fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
             "addresses in use outside of these networks: {count}, such as {first}: pods from before a change keep theirs"
         );
     }
-    for problem in problems {
-        let shown = Line::new(format_args!("problem: {}: {}", problem.part, problem.error));
-        let _ = writeln!(text, "{shown}");
-    }
-    text.push_str(&health.as_ref().map(|health| health.to_text(SystemTime::now())).unwrap_or_default());
-    let mut rows = vec![["NODE", "PODS", "WAY", "SINCE", "ANSWER"].map(str::to_owned)];
+    let mut rows = vec![["NODE", "PODS", "WAY", "SINCE", "PROOF", "ANSWER"].map(str::to_owned)];
     for node in nodes {
         for network in &node.networks {
             let way = match network.way {
@@ -119,16 +151,39 @@ fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
                 Some(None) => "none".to_owned(),
                 None => "-".to_owned(),
             };
-            rows.push([node.name.clone(), network.network.clone(), way, node.since.clone(), answer]);
+            let family =
+                network.network.parse::<IpNetwork>().map(|network| IpFamily::of(network.ip()).to_string());
+            let found = family.ok().and_then(|family| node.proofs.get(&family));
+            let shown = match (found, node.standing.as_str()) {
+                (Some(Proof::Lost { .. }), standing @ ("new" | "not_ready" | "restarting")) => {
+                    format!("{} ({})", proof(found, now), standing.replace('_', " "))
+                }
+                _ => proof(found, now),
+            };
+            rows.push([node.name.clone(), network.network.clone(), way, node.since.clone(), shown, answer]);
         }
         if node.networks.is_empty() {
-            let none = ["-", "waits: the node has no podCIDR", &node.since, "-"].map(str::to_owned);
-            let [pods, way, since, answer] = none;
-            rows.push([node.name.clone(), pods, way, since, answer]);
+            let none = ["-", "waits: the node has no podCIDR", &node.since, "-", "-"].map(str::to_owned);
+            let [pods, way, since, proof, answer] = none;
+            rows.push([node.name.clone(), pods, way, since, proof, answer]);
         }
     }
     text.push_str(&columns(&rows));
     text
+}
+
+/// A proof with its age.
+fn proof(found: Option<&Proof>, now: SystemTime) -> String {
+    let age = |since: &str| {
+        let since = parse_rfc3339(since).unwrap_or(now);
+        format_duration(Duration::from_secs(now.duration_since(since).unwrap_or_default().as_secs()))
+    };
+    match found {
+        None => "-".to_owned(),
+        Some(Proof::Unknown { why }) => format!("unknown: {why}"),
+        Some(Proof::Proved { at }) => format!("{} ago", age(at)),
+        Some(Proof::Lost { since, why }) => format!("lost for {}: {why}", age(since)),
+    }
 }
 
 /// A table: two spaces between the columns.
@@ -149,7 +204,7 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Network, Node};
+    use crate::status::{Network, Node, Reason};
 
     fn status(store: &std::path::Path) -> Status {
         let network = |network: &str, way, detail: &str, probe: Option<&str>| Network {
@@ -158,17 +213,40 @@ mod tests {
             detail: detail.into(),
             probe: probe.map(|text| text.parse().unwrap()),
         };
-        let node =
-            |name: &str, networks| Node { name: name.into(), networks, since: "2026-01-01T00:00:00Z".into() };
+        let node = |name: &str, networks| Node {
+            name: name.into(),
+            networks,
+            since: "2026-01-01T00:00:00Z".into(),
+            standing: "restarting".into(),
+            proofs: BTreeMap::from([
+                (
+                    "IPv4".to_owned(),
+                    Proof::Lost { since: "2026-01-01T00:00:00Z".into(), why: "no answer".into() },
+                ),
+                ("IPv6".to_owned(), Proof::Proved { at: "2026-01-01T00:01:00Z".into() }),
+            ]),
+        };
         let mut status = Status {
             node: "n1".into(),
             mode: "auto".into(),
+            word: "degraded".into(),
+            reasons: vec![Reason {
+                code: "peer".into(),
+                about: "n2".into(),
+                text: "node n2: no answer".into(),
+                remedy: "look there".into(),
+                word: "degraded".into(),
+            }],
+            proofs: BTreeMap::from([
+                ("IPv4".to_owned(), Proof::Proved { at: "2026-01-01T00:00:00Z".into() }),
+                ("IPv6".to_owned(), Proof::Unknown { why: "it is off".into() }),
+            ]),
             nodes: vec![
                 node(
                     "n2",
                     vec![network("10.244.2.0/24", Way::Route, "via 192.0.2.2 dev eth0", Some("192.0.2.2"))],
                 ),
-                node("n3", vec![network("10.244.3.0/24", Way::Refused, "it is so", None)]),
+                node("n3", vec![network("fd00::/64", Way::Refused, "it is so", None)]),
                 node("n4", vec![]),
             ],
             ..Status::default()
@@ -182,16 +260,27 @@ mod tests {
     fn people_see_each_node() {
         let status = status(std::path::Path::new("/nowhere"));
         let answers = Answers::from([("192.0.2.2".parse().unwrap(), Some(Duration::from_micros(250)))]);
-        let text = to_text(&status, false, &[], &answers);
-        for line in [
-            "node n1, mode auto: the daemon does not run; this is what it knew last",
+        let now = parse_rfc3339("2026-01-01T00:01:05Z").unwrap();
+        let text = to_text(&status, true, &[], &answers, now);
+        let plain = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = text.lines().map(plain).collect();
+        let expected = [
+            "degraded",
+            "degraded: peer: node n2: no answer",
+            "look there",
+            "node n1, mode auto",
+            "pods of this node, IPv4: 1m 5s ago",
+            "pods of this node, IPv6: unknown whether they can talk: it is off",
             "API server: not reached yet",
-            "n2    10.244.2.0/24  via 192.0.2.2 dev eth0          2026-01-01T00:00:00Z  0.2 ms",
-            "n3    10.244.3.0/24  refused: it is so               2026-01-01T00:00:00Z  -",
-            "n4    -              waits: the node has no podCIDR  2026-01-01T00:00:00Z  -",
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
-        }
+            "conflist (not written): 10.244.1.0/24, MTU 0",
+            "NODE PODS WAY SINCE PROOF ANSWER",
+            "n2 10.244.2.0/24 via 192.0.2.2 dev eth0 2026-01-01T00:00:00Z lost for 1m 5s: no answer (restarting) 0.2 ms",
+            "n3 fd00::/64 refused: it is so 2026-01-01T00:00:00Z 5s ago -",
+            "n4 - waits: the node has no podCIDR 2026-01-01T00:00:00Z - -",
+        ];
+        assert_eq!(lines, expected, "{text}");
+        let text = to_text(&status, false, &[], &answers, now);
+        assert!(text.starts_with("the daemon does not run; its last word was: degraded\n"), "{text}");
         let value = to_json(&status, true, &[], &answers);
         assert_eq!(value["nodes"][0]["networks"][0]["answerSeconds"], json!(0.00025));
         assert_eq!(value["nodes"][1]["networks"][0].get("answerSeconds"), None);
@@ -205,7 +294,7 @@ mod tests {
         }
         let status = status(folder.path());
         assert_eq!(former(&status), ["10.244.9.3", "fd00::2"].map(|text| text.parse::<IpAddr>().unwrap()));
-        let text = to_text(&status, true, &former(&status), &Answers::new());
+        let text = to_text(&status, true, &former(&status), &Answers::new(), SystemTime::now());
         assert!(text.contains("addresses in use outside of these networks: 2, such as 10.244.9.3"), "{text}");
     }
 }

@@ -14,22 +14,28 @@ const ON: &str = "--health on";
 const STORE: &str = "/var/lib/cni/networks/ferrule";
 const NETNS: &str = "/run/netns/ferrule-health";
 
-fn health(member: &Member) -> Value {
+fn status(member: &Member) -> Value {
     let text = member.node.read_file("/run/ferrule/node/status.json").unwrap_or_default();
-    serde_json::from_str::<Value>(&text).unwrap_or_default()["health"].take()
+    serde_json::from_str::<Value>(&text).unwrap_or_default()
+}
+
+fn health(member: &Member) -> Value {
+    status(member)["health"].take()
 }
 
 /// The proofs as lines: `local IPv4 proved`, `b IPv6 lost: why`.
 fn proofs(member: &Member) -> Vec<String> {
-    let health = health(member);
-    let rows =
-        ["local", "peers"].into_iter().flat_map(|key| health[key].as_array().cloned().unwrap_or_default());
-    rows.map(|row| {
-        let name = row["node"].as_str().filter(|name| !name.is_empty()).unwrap_or("local");
-        let why = row["why"].as_str().map_or_else(String::new, |why| format!(": {why}"));
-        format!("{name} {} {}{why}", row["family"].as_str().unwrap(), row["proof"].as_str().unwrap())
-    })
-    .collect()
+    let status = status(member);
+    let line = |name: &str, family: &str, proof: &Value| {
+        let why = proof["why"].as_str().map_or_else(String::new, |why| format!(": {why}"));
+        format!("{name} {family} {}{why}", proof["state"].as_str().unwrap())
+    };
+    let of = |name: &str, proofs: &Value| -> Vec<String> {
+        proofs.as_object().into_iter().flatten().map(|(family, proof)| line(name, family, proof)).collect()
+    };
+    let peers = status["nodes"].as_array().into_iter().flatten();
+    let peers = peers.flat_map(|node| of(node["name"].as_str().unwrap(), &node["proofs"]));
+    of("local", &status["proofs"]).into_iter().chain(peers).collect()
 }
 
 /// Waits until a proof begins like this, for both families: `b lost: no answer`.
@@ -109,9 +115,12 @@ fn each_fault_is_found_where_it_is() {
 
     // Three faults at once. The gateway of a is dead; only small packets pass from b to a; c forgets the way to b, and its daemon
     // does not run.
-    a.sh("nft add table inet wall; nft add chain inet wall i '{ type filter hook input priority 0; }'
-        nft add rule inet wall i iifname ferrule0 icmp type echo-request drop
-        nft add rule inet wall i iifname ferrule0 icmpv6 type echo-request drop");
+    let link = health(a)["links"][0].as_str().unwrap().to_owned();
+    a.sh(&format!(
+        "nft add table inet wall; nft add chain inet wall i '{{ type filter hook input priority 0; }}'
+        nft add rule inet wall i iifname {link} icmp type echo-request drop
+        nft add rule inet wall i iifname {link} icmpv6 type echo-request drop"
+    ));
     b.sh("nft add table inet wall; nft add chain inet wall f '{ type filter hook forward priority 0; }'
         nft add rule inet wall f meta length gt 1400 ip daddr 10.244.1.0/24 drop
         nft add rule inet wall f meta length gt 1400 ip6 daddr fd00:244:1::/64 drop");
