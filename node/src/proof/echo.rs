@@ -2,9 +2,10 @@
 //! of others costs the daemon nothing.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
@@ -29,6 +30,8 @@ pub(super) struct Echo {
     token: Token,
     number: u16,
     asked: BTreeMap<u16, (Key, IpAddr)>,
+    /// Device and inode of the namespace.
+    netns: (u64, u64),
 }
 
 impl Echo {
@@ -43,8 +46,15 @@ impl Echo {
         let open = |family| socket(family).with_context(|| format!("open a socket for {family}"));
         let sockets = enter(&netns, || -> Result<_> { Ok([open(IpFamily::V4)?, open(IpFamily::V6)?]) })
             .with_context(|| format!("enter {}", path.display()))??;
+        let meta = netns.metadata()?;
+        let netns = (meta.dev(), meta.ino());
         let [v4, v6] = sockets.map(|socket| UdpSocket::from_std(socket.into()));
-        Ok(Echo { sockets: [v4?, v6?], token, number: 0, asked: BTreeMap::new() })
+        Ok(Echo { sockets: [v4?, v6?], token, number: 0, asked: BTreeMap::new(), netns })
+    }
+
+    /// Whether this path leads to the sockets' namespace.
+    pub(super) fn is_of(&self, path: &Path) -> bool {
+        fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.netns)
     }
 
     /// Sends a request. It must fit into one packet on each link of the way.

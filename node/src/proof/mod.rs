@@ -20,7 +20,7 @@ use std::time::SystemTime;
 use ferrule_kernel::ip::IpFamily;
 
 pub use attach::cleanup;
-pub use endpoint::{Endpoint, NETNS, Place, Wanted, serve};
+pub use endpoint::{Endpoint, NETNS, Place, Wanted, links, serve};
 pub use input::Input;
 pub use run::run;
 pub use schedule::Target;

@@ -73,7 +73,7 @@ pub async fn run(options: Options, mut input: watch::Receiver<Input>, output: wa
         if let Some(echo) = &mut echo {
             keeper.ask(echo).await;
         }
-        keeper.look();
+        keeper.look(echo.as_ref());
         keeper.publish();
     }
 }
@@ -209,7 +209,7 @@ impl Keeper {
     }
 
     /// Has the endpoint made again if it is damaged, or removed if pods need its addresses.
-    fn look(&mut self) {
+    fn look(&mut self, echo: Option<&Echo>) {
         let now = Instant::now();
         let is_doubtful = IpFamily::ALL.into_iter().any(|family| {
             [Key::Gateway(family), Key::Forwarded(family)]
@@ -227,7 +227,10 @@ impl Keeper {
         let store = seen(self.options.root.as_deref(), &wanted.store);
         let Ok(used) = used(&store) else { return };
         let is_due = match &self.endpoint {
-            Ok(endpoint) => !is_kept(endpoint, wanted, &store, &used),
+            Ok(endpoint) => {
+                let path = seen(self.options.root.as_deref(), Path::new(NETNS[0]));
+                !echo.is_some_and(|echo| echo.is_of(&path)) || !is_kept(endpoint, wanted, &store, &used)
+            }
             Err(_) => self.is_denied && has_room(wanted, &used),
         };
         if is_due {

@@ -93,6 +93,8 @@ pub(super) struct Schedule {
     asked: BTreeSet<(Duration, Key)>,
     /// No request before.
     free: Duration,
+    /// The lane of the last request. New ones and those that are asked again take turns: neither holds up the other.
+    last: Lane,
     random: std::hash::RandomState,
     has_changed: bool,
 }
@@ -104,6 +106,7 @@ impl Schedule {
             lanes: BTreeSet::new(),
             asked: BTreeSet::new(),
             free: Duration::ZERO,
+            last: Lane::Regular,
             random: std::hash::RandomState::new(),
             has_changed: true,
         }
@@ -163,12 +166,17 @@ impl Schedule {
         if now.mono < self.free {
             return None;
         }
-        let key = LANES.iter().find_map(|lane| {
+        let order = match self.last {
+            Lane::New => [Lane::Local, Lane::Again, Lane::New, Lane::Regular],
+            _ => LANES,
+        };
+        let key = order.iter().find_map(|lane| {
             let (_, due, key) = self.head(*lane)?;
             (*due <= now.mono).then(|| key.clone())
         })?;
         let entry = self.entries.get_mut(&key)?;
         self.lanes.remove(&(entry.lane, entry.due, key.clone()));
+        self.last = entry.lane;
         (entry.is_asked, entry.due, entry.asked_at) = (true, now.mono + ANSWER, now.wall);
         self.asked.insert((entry.due, key.clone()));
         self.free = now.mono + GAP;

@@ -20,10 +20,20 @@ const VISIBLE: [(&str, usize); 8] = [
     ("umount2", 1),
 ];
 
+fn write(node: &Node, root: &Value, wanted: &Value) {
+    let request = json!({"state": STATE, "plugins": bin_dir().unwrap(), "root": root, "wanted": wanted});
+    node.write_file("/run/request", &request.to_string()).unwrap();
+}
+
+fn wanted() -> Value {
+    json!({"networks": ["10.9.0.0/24", "fd00:9::/64"], "store": STORE, "conflist": {
+        "cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "br0", "isGateway": true, "mtu": 1450,
+            "ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}, {"type": "portmap", "capabilities": {"portMappings": true}}]}})
+}
+
 /// Runs the process, perhaps under strace. `None` if it was killed.
 fn run(node: &Node, wrapper: &str, wanted: &Value) -> Option<Value> {
-    let request = json!({"state": STATE, "plugins": bin_dir().unwrap(), "root": null, "wanted": wanted});
-    node.write_file("/run/request", &request.to_string()).unwrap();
+    write(node, &Value::Null, wanted);
     let mut command = Command::new("sh");
     let program = env!("CARGO_BIN_EXE_ferrule-node");
     command.args(["-c", &format!("exec {wrapper} {program} endpoint </run/request")]).stderr(Stdio::null());
@@ -44,9 +54,7 @@ fn objects(node: &Node) -> BTreeSet<String> {
 #[test]
 fn a_kill_at_any_point_is_healed_by_the_next_run() {
     let node = Node::new().unwrap();
-    let wanted = json!({"networks": ["10.9.0.0/24", "fd00:9::/64"], "store": STORE, "conflist": {
-        "cniVersion": "1.0.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "br0", "isGateway": true, "mtu": 1450,
-            "ipam": {"type": "host-local", "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}}, {"type": "portmap", "capabilities": {"portMappings": true}}]}});
+    let wanted = wanted();
     let made = run(&node, "", &wanted).unwrap();
     assert_eq!(made["made"]["places"][0]["address"], "10.9.0.254", "{made}");
     let sound = objects(&node);
@@ -71,4 +79,21 @@ fn a_kill_at_any_point_is_healed_by_the_next_run() {
         }
     }
     assert!(hit > 10, "{hit} kills");
+}
+
+/// In a container with the process IDs of the node: everything happens where the node's first process sees it.
+#[test]
+fn a_container_makes_it_with_the_nodes_mounts() {
+    let node = Node::new().unwrap();
+    write(&node, &json!("/proc/1/root"), &wanted());
+    let program = env!("CARGO_BIN_EXE_ferrule-node");
+    let inside = format!(
+        "exec 3</run/request; mount -t tmpfs none /run/netns; mount -t tmpfs none /var/lib/cni; {program} endpoint <&3; ls -A /run/netns /var/lib/cni"
+    );
+    let said = node
+        .sh(&format!("unshare --fork --pid --mount-proc sh -c \"unshare --mount sh -c '{inside}'; true\""))
+        .unwrap();
+    assert!(said.starts_with("{\"made\"") && said.ends_with("}/run/netns:\n\n/var/lib/cni:\n"), "{said}");
+    // unshare's own mount namespace is the first process's. It has ended, and its private mounts with it; the store has stayed.
+    assert!(objects(&node).contains("address 10.9.0.254"), "{:?}", objects(&node));
 }

@@ -85,12 +85,12 @@ impl Attachment<'_> {
             .env("CNI_IFNAME", IFNAME)
             .env("CNI_PATH", self.plugins)
             .env_remove("CNI_ARGS");
-        run(command, input.to_string()).with_context(|| format!("{kind} {verb}"))
+        run(command, input.to_string(), LIMIT).with_context(|| format!("{kind} {verb}"))
     }
 }
 
 /// Runs a plugin with its input, and kills it if it takes too long.
-fn run(mut command: Command, input: String) -> Result<String> {
+fn run(mut command: Command, input: String, limit: Duration) -> Result<String> {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = command.spawn().context("start the plugin")?;
     if let Some(mut pipe) = child.stdin.take() {
@@ -105,7 +105,7 @@ fn run(mut command: Command, input: String) -> Result<String> {
             sender.send(text)
         });
     }
-    let is_well = wait(&mut child)?;
+    let is_well = wait(&mut child, limit)?;
     // A child of the plugin may keep the pipe open.
     let text = output.recv_timeout(Duration::from_secs(2)).unwrap_or_default();
     match is_well {
@@ -114,8 +114,8 @@ fn run(mut command: Command, input: String) -> Result<String> {
     }
 }
 
-fn wait(child: &mut Child) -> Result<bool> {
-    let end = Instant::now() + LIMIT;
+fn wait(child: &mut Child, limit: Duration) -> Result<bool> {
+    let end = Instant::now() + limit;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status.success());
@@ -123,7 +123,7 @@ fn wait(child: &mut Child) -> Result<bool> {
         if Instant::now() > end {
             child.kill()?;
             child.wait()?;
-            bail!("no end within {LIMIT:?}");
+            bail!("no end within {limit:?}");
         }
         sleep(LOOK);
     }
@@ -137,5 +137,32 @@ fn error(text: &str) -> anyhow::Error {
         ["", ""] => anyhow!("it failed without an error document"),
         [message, ""] => anyhow!("{message}"),
         [message, details] => anyhow!("{message}: {details}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str, limit: Duration) -> Result<String, String> {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        run(command, "x".repeat(1 << 17), limit).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_plugin_that_hangs_or_fails_is_named_and_ends() {
+        let long = Duration::from_secs(60);
+        assert_eq!(sh("cat >/dev/null; echo ok", long).unwrap(), "ok\n");
+        // It reads nothing, and a child keeps the pipe open.
+        assert_eq!(sh("sleep 3 & echo ok", long).unwrap(), "");
+        assert!(sh("exec sleep 60", Duration::from_millis(50)).unwrap_err().contains("no end within"));
+        for (script, said) in [
+            ("exit 1", "it failed without an error document"),
+            ("echo '{\"code\":7,\"msg\":\"no\"}'; exit 1", "no"),
+            ("echo '{\"msg\":\"no\",\"details\":\"why\"}'; exit 1", "no: why"),
+        ] {
+            assert_eq!(sh(script, long).unwrap_err(), said);
+        }
     }
 }

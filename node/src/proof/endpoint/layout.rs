@@ -4,11 +4,15 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::Path;
 
+use cni_common::plugin::Attachment;
 use ferrule_kernel::ip::IpFamily;
+use ferrule_kit::veth;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::CONTAINERS;
+use super::chain::IFNAME;
 use crate::conflist::MARK;
 
 /// The most addresses that are looked at.
@@ -104,9 +108,22 @@ fn ranges(places: &[Place], of: impl Fn(&Place) -> Option<IpAddr>) -> Value {
     places.iter().filter_map(one).collect()
 }
 
+/// Another network than that of the pods: their runtime's GC names only its own attachments as valid ones.
+fn name_of(network: &str) -> String {
+    format!("{network}.node-health")
+}
+
 fn name(conflist: &Value) -> String {
-    // Another network than that of the pods: their runtime's GC names only its own attachments as valid ones.
-    format!("{}.node-health", conflist["name"].as_str().unwrap_or_default())
+    name_of(conflist["name"].as_str().unwrap_or_default())
+}
+
+/// The names that the node's ends of the endpoint's links may have, beside this network of the pods: no pods are behind them.
+pub fn links(network: &str) -> BTreeSet<String> {
+    let network = name_of(network);
+    let of = |container_id: &str| {
+        veth::names(&Attachment { network: &network, container_id, ifname: IFNAME }).map(|(name, _)| name)
+    };
+    CONTAINERS.into_iter().flat_map(of).collect()
 }
 
 /// The conflist of the endpoint: that of the pods, with another name, and with ranges of one address.
@@ -188,7 +205,7 @@ mod tests {
             ["10.0.0.1", "10.0.0.254", "10.0.0.253"].map(|ip| ip.parse().unwrap());
         let place = Place { network: "10.0.0.0/24".into(), gateway, address, forwarded: Some(forwarded) };
         let data = Path::new("/run/h");
-        let found = endpoint(&conflist, &[place.clone()], data);
+        let found = endpoint(&conflist, std::slice::from_ref(&place), data);
         let mut expected = conflist.clone();
         expected.as_object_mut().unwrap().remove(MARK);
         expected["name"] = json!("pods.node-health");
@@ -196,7 +213,7 @@ mod tests {
             "ranges": [[{ "subnet": "10.0.0.0/24", "rangeStart": "10.0.0.254", "rangeEnd": "10.0.0.254", "gateway": "10.0.0.1" }]],
             "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "10.0.0.253/32", "gw": "10.0.0.1" }] });
         assert_eq!(found, expected);
-        let other = other_side(&conflist, &[place.clone()], data).unwrap();
+        let other = other_side(&conflist, std::slice::from_ref(&place), data).unwrap();
         assert_eq!((&other["name"], &other["plugins"][0]["mtu"]), (&json!("pods.node-health"), &json!(1450)));
         assert_eq!(other["plugins"][0]["ipam"]["ranges"][0][0]["rangeStart"], "10.0.0.253");
         assert_eq!(other_side(&conflist, &[Place { forwarded: None, ..place }], data), None);

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::chain::{Attachment, IFNAME};
-pub use self::layout::Place;
+pub use self::layout::{Place, links};
 use self::layout::{count, free};
 pub(super) use self::netns::is_namespace;
 use self::reserve::is_ours;

@@ -166,3 +166,13 @@ fn lost_peers_are_asked_seldom() {
     let longest = asked.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap();
     assert!(longest < Duration::from_secs(400) && run.busiest() <= 10, "{longest:?}");
 }
+
+/// A daemon that starts finds losses before it has asked everybody.
+#[test]
+fn losses_are_found_in_the_first_round() {
+    let mut run = Run::new(2000);
+    run.down = (0..2000).flat_map(|number| IpFamily::ALL.map(|family| peer(number, family))).collect();
+    let down = run.down.clone();
+    run.until(Duration::from_secs(30), |_| false);
+    assert!(down.iter().filter(|key| Run::is_lost(&run.schedule, key)).count() > 10);
+}
