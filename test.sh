@@ -7,55 +7,61 @@ export LC_ALL=C
 
 here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 invoked_in=$PWD
-all_steps=(packages lint doc build unit kernel install package demo)
+# What both forms begin with, and what "all" goes on with.
+plugin_steps=(packages lint build unit)
+other_steps=(clippy doc daemons system kernel install package demo)
 
 usage() {
     cat <<END
-Usage: ./test.sh [STEP ...]
+Usage: ./test.sh            the plugins, the command line and the suite on them
+       ./test.sh all        everything that has to hold before a change is accepted; CI runs this
+       ./test.sh STEP ...
        ./test.sh kernel --arch arm64
 
-Runs everything that has to hold before a change is accepted; CI runs the same.
 As root on Debian: tests make network namespaces, mounts and firewall rules, each
-in namespaces of its own.
+in namespaces of its own. Steps, always in this order:
 
-Steps, all of them by default, always in this order:
   packages  install the Debian packages that are missing (install.sh --deps-only), and
             unpack Debian's kernel into /var/cache
-  lint      format, clippy, shellcheck, tests/architecture.sh (the rules of ARCHITECTURE.md),
-            tests/workflows.sh (the files in .github)
-  doc       the documentation builds without a warning
-  build     the static programs (build.sh); the build begins before lint
-  unit      cargo test on the workspace: unit, integration, documentation, with the
-            plugins just built in FERRULE_BIN_DIR; the conformance suite on our plugins,
+  lint      format, shellcheck, tests/architecture.sh (the rules of ARCHITECTURE.md),
+            tests/workflows.sh (the files in .github), docs/book.sh (the documents as a book)
+  build     the plugins as static programs (build.sh --no-daemons); it begins before lint
+  unit      the tests of the plugins, of the command line and of what they are made of, with
+            the plugins just built in FERRULE_BIN_DIR; the conformance suite on our plugins,
             the reference's and mutants
+Without a step that is all. With "all" go on:
+  clippy, doc  no warning in the code and its documentation
+  daemons   the daemons as static programs (build.sh); it begins before clippy
+  system    the tests of daemons, clusters and whole nodes under runtimes, beside the
+            reference; the rates of bandwidth; the examples in the documentation
   kernel    in a virtual machine with Debian's kernel: the tests that cargo shows as
             "ignored, stock kernel" or "ignored, SR-IOV", and a sample of the suite.
             With --arch arm64 instead: the chain of plugins from ADD to DEL, with
             traffic, built for arm64, on Debian's kernel for arm64. It installs
-            qemu-system-arm if that is missing, and is not part of a run of all steps
+            qemu-system-arm if that is missing
   install   tests/install.sh
-  package   tests/release.sh: tarball and Debian package
-  release   tests/release.sh --full instead: also whether builds in two folders are equal,
-            and the way from the tarball to a pod on a clean Debian 12. Takes half an hour,
-            and is not part of a run of all steps
-  demo      examples/demo.sh, if it is there
+  package   tests/release.sh: tarball and packages
+  demo      examples/demo.sh
+Only if they are named:
+  release   tests/release.sh --full: also whether builds in two folders are equal,
+            and the way from the tarball to a pod on a clean Debian 12. Takes half an hour
   cluster   tests/cluster.sh: a real Kubernetes of two nodes. Its programs are in the folder
-            KUBERNETES_BIN; without that it is skipped. Not part of a run of all steps
+            KUBERNETES_BIN; without that it is skipped
 
-A failing lint or build ends the run; other steps that fail do not keep the next from
-running. A test of unit or kernel that fails is run again alone (tests/rerun.sh). If it
-passes then, it is flaky; more than two flaky tests are a failure. At the end come the
-flaky tests, what was skipped, and the measurements and test cases that were repeated
-because the first attempt failed. The last line is
-"N passed, N failed": tests of unit, kernel, install, package, release and cluster, and one for
-every other step that failed. The exit status is 0 only if none failed.
+A failing packages, lint, build or daemons ends the run; other steps that fail do not keep
+the next from running. A test of unit, system or kernel that fails is run again alone
+(tests/rerun.sh). If it passes then, it is flaky; more than two flaky tests are a failure.
+At the end come the flaky tests, what was skipped or left out, and the measurements and
+test cases that were repeated because the first attempt failed. The last line is
+"N passed, N failed": tests, and one for every other step that failed. The exit status is
+0 only if none failed.
 END
 }
 
 say() { printf '%s\n' "$*"; }
 die() { printf 'test.sh: %s\n' "$*" >&2; exit 2; }
 
-passed=0 failed=0 remarks=() builder=''
+passed=0 failed=0 remarks=() left_out=() builder=''
 
 # Runs a step's function and prints its time. tests() or this function counts a failure. Bash ignores errexit in a
 # function that "if" tests, so these functions check for failures themselves.
@@ -79,6 +85,7 @@ end() {
     say
     say "$repeated measurements repeated, $flaky tests flaky"
     [ ${#remarks[@]} -eq 0 ] || printf '  %s\n' "${remarks[@]}"
+    [ ${#left_out[@]} -eq 0 ] || say "left out: ${left_out[*]}; ./test.sh all runs them too, ./test.sh STEP one of them"
     if [ "$flaky" -gt 2 ]; then
         say "more than two flaky tests: a failure"
         failed=$((failed + 1))
@@ -138,15 +145,18 @@ workflows() {
     return "$status"
 }
 
-# The optimiser leaves one core idle for most of the build. Lint, doc and the tests' compilation use other folders below target: they run
-# meanwhile.
+book() {
+    command -v mdbook >/dev/null || { remarks+=("skipped: the book of the documents: there is no mdbook"); return 0; }
+    ./docs/book.sh "$log.book"
+}
+
+# The optimiser leaves one core idle for most of a build. What comes next uses other folders below target, and runs meanwhile.
 start_build() {
-    ./build.sh ${arch:+--arch "$arch" --no-daemons} >"$log.folder" 2>"$log.build" &
+    ./build.sh ${arch:+--arch "$arch"} "$@" >"$log.folder" 2>"$log.build" &
     builder=$!
 }
 
-build() {
-    [ "$builder" ] || start_build
+end_build() {
     local status=0
     wait "$builder" || status=$?
     builder=''
@@ -157,22 +167,28 @@ build() {
     say "$FERRULE_BIN_DIR"
 }
 
-# Builds for a step that wants the programs, when build itself is not among the steps.
-built() { [ -n "${FERRULE_BIN_DIR-}" ] || step build build || end; }
-
-compile() { cargo test --locked --workspace --no-run && cargo test --locked --workspace --no-run --test rates; }
+# Builds for a step that wants the programs, when no step before it has.
+built() {
+    [ -z "${FERRULE_BIN_DIR-}" ] || return 0
+    start_build ${arch:+--no-daemons}
+    step build end_build || end
+}
 
 unit() {
     local status=0
     tests ./tests/rerun-test.sh || status=1
-    tests all_tests || status=1
+    tests plugin_tests || status=1
     return "$status"
 }
 
+plugin_tests() { ./tests/programs.sh --of plugins 2>&1 | tee "$log.most" || ./tests/rerun.sh "$log.most"; }
+
+system() { tests system_tests; }
+
 # The rates of bandwidth want to be alone.
-all_tests() {
+system_tests() {
     local status=0 run failed_runs=()
-    ./tests/programs.sh 2>&1 | tee "$log.most" || failed_runs+=(most)
+    ./tests/programs.sh --of system 2>&1 | tee "$log.most" || failed_runs+=(most)
     ./tests/programs.sh --test rates 2>&1 | tee "$log.rates" || failed_runs+=(rates)
     cargo test --locked --workspace --no-fail-fast --doc 2>&1 | tee "$log.doc" || failed_runs+=(doc)
     for run in "${failed_runs[@]}"; do
@@ -180,6 +196,8 @@ all_tests() {
     done
     return "$status"
 }
+
+compile_system() { ./tests/programs.sh --compile && ./tests/programs.sh --compile --test rates; }
 
 # Nothing else may build meanwhile, since the guest uses this machine's files. With a kernel image that the caller names,
 # as the runner's own tests do, those tests are left out.
@@ -231,19 +249,22 @@ while [ $# -gt 0 ]; do
         usage
         exit
         ;;
-    packages | lint | doc | build | unit | kernel | install | package | release | demo | cluster) wanted[$1]=1 ;;
+    all) for name in "${plugin_steps[@]}" "${other_steps[@]}"; do wanted[$name]=1; done ;;
+    packages | lint | build | unit | clippy | doc | daemons | system | kernel | install | package | release | demo | cluster) wanted[$1]=1 ;;
     *) die "unknown step '$1'; see ./test.sh --help" ;;
     esac
     shift
 done
 [ -z "$arch" ] || [ "${!wanted[*]}" = kernel ] || die "--arch belongs to the step kernel alone"
 if [ ${#wanted[@]} -eq 0 ]; then
-    for name in "${all_steps[@]}"; do wanted[$name]=1; done
+    for name in "${plugin_steps[@]}"; do wanted[$name]=1; done
+    left_out=("${other_steps[@]}")
 fi
 
-if [ "${wanted[packages]-}${wanted[unit]-}${wanted[kernel]-}${wanted[install]-}${wanted[package]-}${wanted[release]-}${wanted[demo]-}${wanted[cluster]-}" ] && [ "$(id -u)" -ne 0 ]; then
-    die "run this as root: the tests make namespaces, mounts and firewall rules (lint, build and doc need no root)"
-fi
+for name in packages unit system kernel install package release demo cluster; do
+    [ -z "${wanted[$name]-}" ] || [ "$(id -u)" -eq 0 ] ||
+        die "run this as root: the tests make namespaces, mounts and firewall rules (lint, build, clippy, doc and daemons need no root)"
+done
 
 # Programs that "cargo install" and rustup put where a CI's PATH may not lead.
 PATH=$PATH:${CARGO_HOME:-$HOME/.cargo}/bin
@@ -254,7 +275,7 @@ fi
 cd "$here"
 log=$(mktemp)
 ended() {
-    rm -f -- "$log" "$log".*
+    rm -rf -- "$log" "$log".*
     [ -z "$builder" ] || kill "$builder"
 }
 trap ended EXIT
@@ -262,24 +283,32 @@ trap ended EXIT
 if [ "${wanted[packages]-}" ]; then
     step packages packages || end
 fi
-[ -z "${wanted[build]-}" ] || start_build
+[ -z "${wanted[build]-}" ] || start_build --no-daemons
 if [ "${wanted[lint]-}" ]; then
-    for check in fmt clippy shell architecture workflows; do
+    for check in fmt shell architecture workflows book; do
         step "lint: $check" "$check" || end
     done
 fi
-if [ "${wanted[doc]-}" ]; then
-    step doc doc || true
-fi
 if [ "${wanted[unit]-}" ]; then
-    step "unit: compile" compile || end
+    step "unit: compile" ./tests/programs.sh --compile --of plugins || end
 fi
-if [ "${wanted[build]-}" ]; then
-    step build build || end
-fi
+[ -z "${wanted[build]-}" ] || step build end_build || end
 if [ "${wanted[unit]-}" ]; then
     built
     step unit unit || true
+    say "=== so far $SECONDS s: ./test.sh without a step ends here"
+fi
+[ -z "${wanted[daemons]-}" ] || start_build
+for check in clippy doc; do
+    [ -z "${wanted[$check]-}" ] || step "$check" "$check" || true
+done
+if [ "${wanted[system]-}" ]; then
+    step "system: compile" compile_system || end
+fi
+[ -z "${wanted[daemons]-}" ] || step daemons end_build || end
+if [ "${wanted[system]-}" ]; then
+    built
+    step system system || true
 fi
 if [ "${wanted[kernel]-}" ]; then
     built
@@ -294,12 +323,8 @@ elif [ "${wanted[package]-}" ]; then
     step package tests ./tests/release.sh || true
 fi
 if [ "${wanted[demo]-}" ]; then
-    if [ -f examples/demo.sh ]; then
-        built
-        step demo demo || true
-    else
-        say "=== demo: there is no examples/demo.sh"
-    fi
+    built
+    step demo demo || true
 fi
 if [ "${wanted[cluster]-}" ]; then
     built

@@ -5,8 +5,7 @@ export LC_ALL=C
 
 usage() {
     cat <<END
-Usage: tests/programs.sh [CARGO'S OPTIONS FOR TARGETS ...]
-       tests/programs.sh --list [CARGO'S OPTIONS FOR TARGETS ...]
+Usage: tests/programs.sh [--compile|--list] [--of plugins|system] [CARGO'S OPTIONS FOR TARGETS ...]
 
 Runs the test programs of the workspace, or those of the targets that are named, such as
 "--test suite". "cargo test" runs one program after the other, but most tests wait for the
@@ -15,16 +14,38 @@ namespace of its own. The output of a program comes when it ends, with cargo's l
 around it, which tests/rerun.sh reads. Their temporary files are in memory. Needs root
 for that.
 
-With --list, prints a line "PROGRAM|FOLDER|CARGO'S OPTIONS" for each program instead.
+  --of plugins  only the plugins, the command line, what both are made of, and the suite
+  --of system   only the rest: daemons, whole nodes under runtimes, clusters
+  --compile     compiles them, and runs nothing
+  --list        prints a line "PROGRAM|FOLDER|CARGO'S OPTIONS" for each program instead
 END
 }
 
 # The names of the programs that take longest. They start first, so that all cores have work until the end.
 slow='^(broken|cluster|daemon|hostile|inspect|install|interleave|iptables|killed|repair|repair_runtimes|suite)$'
 
+# The folders of the crates of "--of plugins".
+plugins='^/(cni-common|kernel|kit|plugins|install|inspect|ferrule|conformance/(runner|lab|suite))(/|$)'
+
+# Sets options: which crates cargo compiles. The tests of the rest share crates with the plugins', so all are compiled for them.
+options() {
+    options=(--workspace)
+    [ "$of" = plugins ] || return 0
+    mapfile -t options < <(cargo metadata --locked --no-deps --format-version 1 |
+        jq -r --arg plugins "$plugins" '.workspace_root as $root | .packages[]
+            | select(.manifest_path | ltrimstr($root) | test($plugins)) | "--package=" + .name')
+}
+
+compile() {
+    local options
+    options
+    cargo test --locked --no-run "${options[@]}" "$@"
+}
+
 list() {
-    cargo test --locked --workspace --no-run --message-format=json "$@" | jq -r --arg slow "$slow" '
+    compile --message-format=json "$@" | jq -r --arg slow "$slow" --arg of "$of" --arg plugins "$plugins" --arg root "$PWD" '
         select(.executable and .profile.test)
+        | select($of == "" or ((.manifest_path | ltrimstr($root) | test($plugins)) == ($of == "plugins")))
         | (.package_id | capture("#(?<name>.*)@") // capture("/(?<name>[^/]*)#")).name as $package
         | .target.kind[0] as $kind
         | [(if .target.name | test($slow) then 0 else 1 end), .executable, (.manifest_path | sub("/[^/]*$"; "")),
@@ -72,10 +93,25 @@ run() {
     [ -z "${failed-}" ]
 }
 
-case ${1-} in
--h | --help) usage ;;
---list) list "${@:2}" ;;
---all) run_all ;;
---one) run_one "$2" ;;
-*) run "$@" ;;
-esac
+do=run of=''
+while true; do
+    case ${1-} in
+    -h | --help)
+        usage
+        exit
+        ;;
+    --compile | --list) do=${1#--} ;;
+    --of)
+        of=${2-}
+        [[ $of == plugins || $of == system ]] || { usage >&2; exit 2; }
+        shift
+        ;;
+    --all | --one)
+        "run_${1#--}" "${@:2}"
+        exit
+        ;;
+    *) break ;;
+    esac
+    shift
+done
+"$do" "$@"

@@ -29,6 +29,8 @@ const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// The hidden command that [`crate::housekeeping::become_child`] carries out.
 pub const CHILD: &str = "child";
+/// The hidden command of [`crate::proof::serve`].
+pub const ENDPOINT: &str = "endpoint";
 
 /// The commands; without one the program is the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
@@ -44,6 +46,9 @@ pub enum Command {
     },
     /// Remove all that the daemon made: routes, devices, table, conflist, state
     Cleanup,
+    /// Make or remove the health endpoint
+    #[command(name = ENDPOINT, hide = true)]
+    Endpoint,
     /// Become another program, which ends with the process PARENT
     #[command(name = CHILD, hide = true)]
     Child {
@@ -102,6 +107,15 @@ impl Families {
     }
 }
 
+/// Whether the daemon proves that pods can talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// It has an endpoint in a pod's place
+    On,
+    /// It has none
+    Off,
+}
+
 /// The options of the daemon; `status` and `cleanup` use some of them.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -153,6 +167,12 @@ pub struct Options {
     /// The file of this node's WireGuard key; the daemon makes it
     #[arg(long, global = true, value_name = "FILE", default_value = "/var/lib/ferrule/wireguard.key")]
     pub wireguard_key: PathBuf,
+    /// Whether a health endpoint in a pod's place proves that pods can talk. It takes two addresses of each podCIDR
+    #[arg(long, global = true, value_enum, default_value = "on")]
+    pub health: Switch,
+    /// The folder of the plugins that attach the health endpoint [default: that of --ferrule, then /opt/cni/bin]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub plugins: Option<PathBuf>,
     /// Where /metrics, /healthz and /readyz are
     #[arg(long, global = true, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9477")]
     pub listen: SocketAddr,
@@ -168,7 +188,7 @@ pub struct Options {
     /// The program `ferrule` for gc and repair [default: beside ferrule-node, then /opt/cni/bin/ferrule]
     #[arg(long, global = true, value_name = "FILE")]
     pub ferrule: Option<PathBuf>,
-    /// The node's root file system, for gc and repair in a container
+    /// The node's root file system, for gc, repair and the health endpoint in a container
     #[arg(long, global = true, value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// A watch that says nothing for so long is opened anew

@@ -8,7 +8,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 
 use crate::arguments::Options;
-use crate::{conflist, masquerade, routes, status, vxlan, wireguard};
+use crate::{conflist, masquerade, proof, routes, status, vxlan, wireguard};
 
 /// Removes the conflist first: new pods cannot start without it. Returns the report.
 ///
@@ -21,8 +21,15 @@ pub fn run(options: &Options) -> Result<String> {
     let path = &options.conflist;
     let conflist =
         conflist::remove(path).map(|is_gone| listed(is_gone, || format!("conflist {}", path.display())));
-    let steps =
-        [conflist, routes(), vxlan::cleanup(), wireguard::cleanup(), masquerade::cleanup(), state(options)];
+    let steps = [
+        conflist,
+        proof::cleanup(options),
+        routes(),
+        vxlan::cleanup(),
+        wireguard::cleanup(),
+        masquerade::cleanup(),
+        state(options),
+    ];
     let (mut report, mut errors) = (String::new(), Vec::new());
     for step in steps {
         match step {

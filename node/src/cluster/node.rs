@@ -9,6 +9,7 @@ use ipnetwork::IpNetwork;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use super::health::{self, Health};
 use crate::wireguard::{self, parse_key};
 
 /// All nodes that the API server knows, by name.
@@ -92,9 +93,17 @@ struct Spec {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Status {
     addresses: Option<Vec<Address>>,
     conditions: Option<Vec<Condition>>,
+    node_info: Option<NodeInfo>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct NodeInfo {
+    #[serde(rename = "bootID")]
+    boot_id: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -126,6 +135,7 @@ pub struct Peer {
     /// Its first InternalIP of each family, by [`IpFamily::ALL`].
     pub addresses: [Option<IpAddr>; 2],
     pub key: Option<[u8; 32]>,
+    pub health: Health,
     /// The invalid podCIDRs, and why each is invalid.
     pub faults: Vec<(String, String)>,
 }
@@ -185,6 +195,10 @@ impl Node {
         }
         let Annotations(annotations) = self.metadata.annotations.unwrap_or_default();
         peer.key = annotations.get(wireguard::ANNOTATION).and_then(|text| parse_key(text));
+        let boot = self.status.node_info.unwrap_or_default().boot_id;
+        peer.health = annotations
+            .get(health::ANNOTATION)
+            .map_or(Health::Absent, |text| Health::parse(text, &peer.uid, boot.as_deref(), &peer.networks));
         Some((name, peer))
     }
 }

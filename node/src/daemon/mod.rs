@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use self::state::State;
 use crate::arguments::Options;
-use crate::proof::Proofs;
+use crate::proof::{self, Proofs};
 use crate::{api, housekeeping, serve, status};
 
 /// How long changes are collected before a sync.
@@ -38,12 +38,14 @@ pub async fn run(options: Options) -> Result<()> {
     let (figures, served) = watch::channel(serve::Figures::default());
     let (updates, mut update) = mpsc::channel(QUEUE);
     let (reports, report) = mpsc::channel(QUEUE);
-    let (_found, mut proofs) = watch::channel(Proofs::none());
-    let mut state = State::open(options.clone(), node.clone(), reports, figures)?;
+    let (input, inputs) = watch::channel(proof::Input::default());
+    let (found, mut proofs) = watch::channel(Proofs::none());
+    let mut state = State::open(options.clone(), node.clone(), reports, input, figures)?;
     log!("node {node}: starts, mode {}", state.mode());
     let mut tasks = JoinSet::new();
     tasks.spawn(api::run(options.clone(), node, updates, report));
     tasks.spawn(serve::run(options.listen, served));
+    tasks.spawn(proof::run(options.clone(), inputs, found));
     tasks.spawn(async move { housekeeping::run(&options).await });
 
     let [terminate, interrupt] = &mut signals;
@@ -61,13 +63,13 @@ pub async fn run(options: Options) -> Result<()> {
                 outcome.context("follow the kernel's links and routes")?;
                 due = soon(due, (last + CALM).max(Instant::now() + WINDOW));
             }
+            Ok(()) = proofs.changed() => state.prove(proofs.borrow_and_update().clone()),
             () = sleep_until(due.unwrap_or(last)), if due.is_some() => {
                 let is_complete = state.sync()?;
                 last = Instant::now();
                 failures = if is_complete { 0 } else { failures.saturating_add(1) };
                 due = (!is_complete).then(|| last + retry(failures));
             }
-            Ok(()) = proofs.changed() => state.proofs(proofs.borrow_and_update().clone()),
             () = sleep_until(look.unwrap_or(last)), if look.is_some() => state.look_again(),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,

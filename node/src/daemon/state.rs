@@ -16,11 +16,11 @@ use super::report::{self, Log};
 use super::voice::Voice;
 use crate::api::{Report, Update};
 use crate::arguments::{Mode, Options};
-use crate::cluster::{Peers, Refusal};
+use crate::cluster::{HEALTH_ANNOTATION, Health, Peers, Published, Refusal};
 use crate::conflist::{self, Template};
 use crate::kernel::Watch;
 use crate::plan::{Facts, Plan, Pods, make};
-use crate::proof::{Proof, Proofs};
+use crate::proof::{self, Proofs};
 use crate::serve::Figures;
 use crate::status::{self, Status};
 use crate::word::Code;
@@ -47,8 +47,6 @@ pub(super) struct State {
     unknown: Option<String>,
     /// Whether the API server has no node of this name any more.
     is_deleted: bool,
-    /// What the health endpoint has found.
-    proofs: Proofs,
     /// The parts that failed in the last sync, and why.
     problems: BTreeMap<&'static str, String>,
     status: Status,
@@ -59,6 +57,11 @@ pub(super) struct State {
     reported: BTreeSet<Refusal>,
     /// The key that was sent.
     announced: Option<String>,
+    /// The health endpoint that was sent.
+    published: Option<String>,
+    /// What the health endpoint has found.
+    proofs: Proofs,
+    input: watch::Sender<proof::Input>,
     figures: watch::Sender<Figures>,
 }
 
@@ -67,6 +70,7 @@ impl State {
         options: Options,
         node: String,
         reports: mpsc::Sender<Report>,
+        input: watch::Sender<proof::Input>,
         figures: watch::Sender<Figures>,
     ) -> Result<State> {
         let template = Template::read(&options)?;
@@ -90,7 +94,6 @@ impl State {
             plan: Plan::default(),
             unknown: Some("the API server has not answered yet".to_owned()),
             is_deleted: false,
-            proofs: no_endpoint(),
             problems: BTreeMap::new(),
             voice: Voice::new(reports.clone(), &status),
             status,
@@ -98,6 +101,9 @@ impl State {
             reports,
             reported: BTreeSet::new(),
             announced: None,
+            published: None,
+            proofs: Proofs::none(),
+            input,
             figures,
             template,
             node,
@@ -200,6 +206,8 @@ impl State {
         self.log.changes(&self.plan, &plan);
         self.plan = plan;
         self.conflist();
+        self.ask();
+        self.announce_health();
         self.refusals();
         self.publish(false, Some((begin, requests)));
         Ok(self.problems.is_empty())
@@ -305,12 +313,6 @@ impl State {
         self.reported.clone_from(&self.plan.refusals);
     }
 
-    /// Takes what the health endpoint has found.
-    pub(super) fn proofs(&mut self, proofs: Proofs) {
-        self.proofs = proofs;
-        self.publish(false, None);
-    }
-
     /// When the word is due again although nothing has happened.
     pub(super) fn due(&self) -> Option<Instant> {
         self.voice.due()
@@ -330,6 +332,57 @@ impl State {
         let report = Report::Annotation { name: wireguard::ANNOTATION, value: key.clone() };
         if self.reports.try_send(report).is_ok() {
             self.announced = Some(key);
+        }
+    }
+
+    /// Takes what the health endpoint has found.
+    pub(super) fn prove(&mut self, proofs: Proofs) {
+        self.proofs = proofs;
+        self.announce_health();
+        self.publish(false, None);
+    }
+
+    /// Tells the health endpoint what is wanted. Without a conflist in place it stays as it is, unless this node has no podCIDR.
+    fn ask(&self) {
+        let Some(peers) = &self.peers else { return };
+        let store = self.template.store();
+        let text = self.plan.desired.pods.as_ref().map(|pods| (pods, self.template.fill(&self.node, pods)));
+        let conflist = text.as_ref().map(|(pods, text)| (*pods, text.as_str(), store.as_path()));
+        let mut new = proof::Input::new(&self.plan, peers, conflist);
+        let is_in_place = self.status.conflist.written || conflist.is_none();
+        self.input.send_if_modified(|former| {
+            if !is_in_place {
+                new.wanted.clone_from(&former.wanted);
+            }
+            let differs = *former != new;
+            *former = new;
+            differs
+        });
+    }
+
+    /// Wants this node's health endpoint in its object; or that it has none, if the object may name a former one.
+    fn announce_health(&mut self) {
+        let me = self.peers.as_ref().and_then(|peers| peers.get(&self.node));
+        let (Some(me), false) = (me, self.proofs.local.is_empty()) else { return };
+        let endpoint = match &self.proofs.endpoint {
+            Some(endpoint) => endpoint.places.iter().map(|place| place.address).collect(),
+            None if me.health == Health::Absent && self.published.is_none() => return,
+            None => Vec::new(),
+        };
+        let value = Published {
+            uid: me.uid.clone(),
+            boot: sysctl::boot_id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            mtu: u16::try_from(self.status.conflist.mtu).unwrap_or(u16::MAX),
+            addresses: endpoint,
+        }
+        .text();
+        if self.published.as_ref() == Some(&value) {
+            return;
+        }
+        let report = Report::Annotation { name: HEALTH_ANNOTATION, value: value.clone() };
+        if self.reports.try_send(report).is_ok() {
+            self.published = Some(value);
         }
     }
 
@@ -373,13 +426,6 @@ impl State {
             }
         });
     }
-}
-
-/// The proofs while there is no health endpoint.
-fn no_endpoint() -> Proofs {
-    let unknown = || Proof::Unknown("this release has no health endpoint".to_owned());
-    let local = IpFamily::ALL.into_iter().map(|family| (family, unknown())).collect();
-    Proofs { local, ..Proofs::none() }
 }
 
 /// Turns forwarding on, as the plugins do for each pod. In a container /proc/sys may be read-only.

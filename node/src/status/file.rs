@@ -1,6 +1,5 @@
 //! `status.json`, and the lock that says whether a daemon runs.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::net::IpAddr;
@@ -10,6 +9,8 @@ use ferrule_kernel::file;
 use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
+
+use super::health::Health;
 
 /// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,13 +26,13 @@ pub struct Status {
     /// Why it is not ready; the worst reasons first.
     #[serde(default)]
     pub reasons: Vec<Reason>,
-    /// What the health endpoint has found on this node, by family.
-    #[serde(default)]
-    pub proofs: BTreeMap<String, Proof>,
     pub api: Api,
     pub conflist: Conflist,
     /// The other nodes, sorted by name.
     pub nodes: Vec<Node>,
+    /// The health endpoint and its proofs.
+    #[serde(default)]
+    pub health: Option<Health>,
 }
 
 /// The connection to the API server.
@@ -73,18 +74,6 @@ pub struct Reason {
     pub word: String,
 }
 
-/// Whether something answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", tag = "state")]
-pub enum Proof {
-    /// Nothing is known, and why.
-    Unknown { why: String },
-    /// It answered last at this time, RFC 3339.
-    Proved { at: String },
-    /// It does not answer since then.
-    Lost { since: String, why: String },
-}
-
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
@@ -96,9 +85,6 @@ pub struct Node {
     /// How it stands: `proved`, `unknown`, `new`, `not_ready`, `restarting`, `waits` or `lost`.
     #[serde(default)]
     pub standing: String,
-    /// Whether its pods answer, by family.
-    #[serde(default)]
-    pub proofs: BTreeMap<String, Proof>,
 }
 
 /// A podCIDR of another node.
@@ -200,8 +186,7 @@ mod tests {
         assert_eq!(read(folder.path()).unwrap(), None);
         let network = |way| Network { network: "10.0.0.0/24".into(), way, detail: "x".into(), probe: None };
         let node: Node = serde_json::from_str(r#"{"name":"n","networks":[],"since":""}"#).unwrap();
-        let proofs = [("IPv4".to_owned(), Proof::Lost { since: "S".into(), why: "W".into() })].into();
-        let nodes = vec![Node { networks: vec![network(Way::Vxlan)], proofs, ..node }];
+        let nodes = vec![Node { networks: vec![network(Way::Vxlan)], ..node }];
         let status = Status { node: "n1".into(), nodes, ..Status::default() };
         write(folder.path(), &status).unwrap();
         assert_eq!(read(folder.path()).unwrap(), Some(status));

@@ -130,7 +130,7 @@ pub(crate) fn serve(hub: &Node, store: &Store, url: &str) -> ApiServer {
 
 fn rules() -> Vec<Value> {
     vec![
-        json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}),
+        json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "watch"]}),
         json!({"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}),
     ]
 }

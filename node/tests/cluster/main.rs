@@ -12,6 +12,7 @@ mod api;
 mod claims;
 mod conflist;
 mod damage;
+mod health;
 mod judge;
 mod killed;
 mod lab;

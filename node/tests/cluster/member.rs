@@ -81,11 +81,12 @@ impl Member {
 
     /// The program with its files. `wrapper`: a command before it, such as strace. Standard error goes to the log.
     pub(crate) fn command(&self, wrapper: &str, arguments: &str) -> Command {
+        let plugins = bin_dir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", &format!(
-            "exec {wrapper} {} --kubeconfig {KUBECONFIG} --node-name {} --conflist {CONFLIST} --no-repair --gc-every 0 --patience 2 \
+            "exec {wrapper} {} --plugins {} --kubeconfig {KUBECONFIG} --node-name {} --conflist {CONFLIST} --no-repair --gc-every 0 --patience 2 \
              {arguments} 2>>{LOG}",
-            self.program.display(), self.name
+            self.program.display(), plugins.display(), self.name
         )]);
         command
     }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod endpoint;
 mod housekeeping;
 mod lab;
 mod masquerade;
