@@ -144,8 +144,8 @@ fn each_fault_is_found_where_it_is() {
 fn a_peer_without_a_valid_endpoint_is_unknown() {
     let mut cluster = Cluster::new();
     cluster.a.start(ON);
-    cluster.b.start("");
-    cluster.c.start("");
+    cluster.b.start("--health off");
+    cluster.c.start("--health off");
     cluster.settled();
     // It would correct its annotation.
     cluster.b.end("KILL");
