@@ -23,7 +23,7 @@ use crate::model::{Maker, Owner, State, seconds};
 use crate::sight::Sight;
 
 /// The value of `kind`.
-const KIND: &str = "cniCacheV1";
+pub(crate) const KIND: &str = "cniCacheV1";
 
 /// The links of a node that may be a host's end, by name.
 pub type Pairs = BTreeMap<String, Link>;
@@ -281,7 +281,7 @@ fn pod(args: &[(String, String)]) -> Option<String> {
 }
 
 /// The addresses in a result of any version: `ips[].address`, or `ip4.ip` and `ip6.ip` before 0.3.0.
-fn addresses(result: &Value) -> BTreeSet<IpAddr> {
+pub(crate) fn addresses(result: &Value) -> BTreeSet<IpAddr> {
     let ips = result["ips"].as_array().into_iter().flatten().map(|ip| &ip["address"]);
     let old = ["ip4", "ip6"].into_iter().map(|key| &result[key]["ip"]);
     ips.chain(old).filter_map(|text| text.as_str()?.split('/').next()?.parse().ok()).collect()

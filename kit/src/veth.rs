@@ -6,7 +6,7 @@ use cni_common::netns::Netns;
 use cni_common::plugin::Attachment;
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
 use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
-use ferrule_kernel::netlink::{Answer, Link, LinkId, Mac, Socket, addr, may_be_done, nsid};
+use ferrule_kernel::netlink::{Answer, Link, LinkId, Mac, Socket, addr, devconf, may_be_done, nsid};
 use nix::errno::Errno;
 
 use crate::config::LinkConf;
@@ -14,7 +14,7 @@ use crate::container::Container;
 use crate::hash::{identity, sha512};
 use crate::leftover;
 use crate::socket;
-use crate::steps::report_undo;
+use crate::steps::{Step, report_undo};
 use crate::sysctl::ignore_router_advertisements;
 
 /// The kernel's link type.
@@ -39,8 +39,8 @@ pub fn names(attachment: &Attachment<'_>) -> impl Iterator<Item = (String, Mac)>
     })
 }
 
-/// Creates a pair of `kind`: [`KIND`] or [`NETKIT`]. The host's end is up and a port of `master`, an index; the container's end
-/// is in its namespace and down. Returns the host's end.
+/// Creates a pair of `kind`: [`KIND`] or [`NETKIT`]. The host's end is a port of `master`, an index; the container's end is in its
+/// namespace. Both are down. Returns the host's end, which [`set_up`] sets up when the container's end is ready.
 ///
 /// # Errors
 /// `container veth name ("eth0") ...` if the container already has such an interface; code 2 if the kernel has no links of this
@@ -56,7 +56,7 @@ pub fn create(
     let ifname = attachment.ifname;
     for (name, mac) in names(attachment) {
         let end = NewLink { kind, mtu: conf.mtu, ..NewLink::default() };
-        let host_end = NewLink { name: &name, mac: Some(mac), flags: IFF_UP, master, ..end };
+        let host_end = NewLink { name: &name, mac: Some(mac), master, ..end };
         let container_end = NewLink { name: ifname, mac: conf.mac, netns: Some(netns.as_fd()), ..end };
         let new_pair = if kind == NETKIT { link::new_netkit } else { link::new_veth };
         let make = new_pair(&host_end, &container_end);
@@ -66,7 +66,9 @@ pub fn create(
         let may_be_made = may_be_done(&made);
         let error = match (made, link::read(found)) {
             (Ok(_), Ok(Some(end))) => {
-                ignore_router_advertisements(&end.name);
+                if end.accepts_ra {
+                    ignore_router_advertisements(&end.name);
+                }
                 return Ok(end);
             }
             // The host's name is taken: the kernel has not removed an earlier attachment's end yet.
@@ -87,6 +89,17 @@ pub fn create(
     Err(CniError::internal(format!(
         "failed to make veth pair for {ifname:?}: all {CANDIDATES} names for the host's end exist"
     )))
+}
+
+/// The requests that set the host's end up. While it is up without a carrier, each request about it makes the kernel walk all IPv6
+/// routes of the node, so the container's end comes up first. It gets no link-local address from the kernel: those of
+/// all pods are one list of routes, and with forwarding the release of such an address costs DEL a grace period of its own.
+pub fn set_up(end: &Link) -> [Step; 2] {
+    let name = &end.name;
+    let what = format!("keep the kernel from giving {name:?} a link-local address");
+    // A link without IPv6, or a kernel.
+    let none = Step::new(what, devconf::set_no_link_local(end.index)).unless(&[Errno::EAFNOSUPPORT]);
+    [none, Step::new(format!("set {name:?} up"), link::set_flags(end.index, IFF_UP, IFF_UP))]
 }
 
 /// Checks that the container has no such interface yet. ADD does this before IPAM ADD: a second ADD must fail

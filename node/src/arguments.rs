@@ -78,6 +78,8 @@ pub enum Mode {
 /// The plugin of the built-in conflist that makes the pod's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Main {
+    /// ptp; bridge while bridged pods run on this node
+    Auto,
     /// All pods of the node on one bridge
     Bridge,
     /// A pair of links for each pod
@@ -138,7 +140,7 @@ pub struct Options {
     #[arg(long, global = true, value_name = "FILE")]
     pub template: Option<PathBuf>,
     /// The built-in conflist's plugin for the pod's interface
-    #[arg(long, global = true, value_enum, default_value = "bridge")]
+    #[arg(long, global = true, value_enum, default_value = "auto")]
     pub main: Main,
     /// The MTU of the pods [default: that of the uplink, less what VXLAN or WireGuard takes]
     #[arg(long, global = true, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
@@ -179,6 +181,12 @@ pub struct Options {
     /// The folder of status.json
     #[arg(long, global = true, value_name = "DIR", default_value = cluster::STATE)]
     pub state: PathBuf,
+    /// The nodes of the API server's last answer, for a start while it is away
+    #[arg(long, global = true, value_name = "FILE", default_value = "/var/lib/ferrule/node/plan")]
+    pub plan_file: PathBuf,
+    /// The file of the machine's identifier: the plan file of another machine does not count
+    #[arg(long, global = true, hide = true, value_name = "FILE", default_value = "/etc/machine-id")]
+    pub machine_id: PathBuf,
     /// How often `ferrule gc` runs; 0 for never
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(..=31_536_000))]
     pub gc_every: u64,

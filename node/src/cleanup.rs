@@ -8,7 +8,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 
 use crate::arguments::Options;
-use crate::{conflist, masquerade, proof, routes, status, vxlan, wireguard};
+use crate::{conflist, masquerade, plan_file, proof, routes, status, vxlan, wireguard};
 
 /// Removes the conflist first: new pods cannot start without it. Returns the report.
 ///
@@ -28,6 +28,7 @@ pub fn run(options: &Options) -> Result<String> {
         vxlan::cleanup(),
         wireguard::cleanup(),
         masquerade::cleanup(),
+        plan_file(options),
         state(options),
     ];
     let (mut report, mut errors) = (String::new(), Vec::new());
@@ -52,6 +53,12 @@ fn routes() -> Result<Vec<String>> {
     let count =
         Socket::route().and_then(|mut socket| routes::remove_all(&mut socket)).context("remove routes")?;
     Ok(listed(count > 0, || format!("{count} routes")))
+}
+
+fn plan_file(options: &Options) -> Result<Vec<String>> {
+    let path = &options.plan_file;
+    let is_gone = plan_file::remove(path).with_context(|| format!("remove {}", path.display()))?;
+    Ok(listed(is_gone, || format!("file {}", path.display())))
 }
 
 /// The files that the daemon makes, and the folder if nothing else is in it.

@@ -193,8 +193,13 @@ mod tests {
         let wanted = BTreeMap::from([(dst, Way::Vxlan(inner))]);
         let mut local = Local::default();
         assert_eq!(resolve(&wanted, &local), (BTreeMap::new(), 1));
-        let link =
-            crate::kernel::Link { name: vxlan::LINK.into(), mtu: 1450, is_up: true, is_loopback: false };
+        let link = crate::kernel::Link {
+            name: vxlan::LINK.into(),
+            mtu: 1450,
+            master: None,
+            is_up: true,
+            is_loopback: false,
+        };
         local.links.insert(7, link);
         let (routes, missing) = resolve(&wanted, &local);
         assert_eq!(

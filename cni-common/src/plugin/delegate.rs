@@ -10,11 +10,11 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::Plugin;
+use super::call_log;
 use super::dispatch::perform;
 use super::env::{Environment, Verb};
 use super::own_program::is_own_program;
 use super::repair::{Repair, look, repair};
-use crate::call_log;
 use crate::spec::{AddResult, CniError, Code, Context as _, Json, NetConf, SpecVersion};
 
 /// Number of retries, and the pause between them, while the delegate's file is open for writing (ETXTBSY).

@@ -8,10 +8,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::call_log;
 use super::env::{Environment, Verb};
 use super::streams::{read_document_within, read_request, write_answer};
 use super::{AddRequest, DelRequest, GcRequest, Plugin, Sandbox, StatusRequest};
-use crate::call_log;
 use crate::netns::{self, ContainerNetns, Netns};
 use crate::spec::{AddResult, CniError, Code, Failures, NetConf, SpecVersion};
 

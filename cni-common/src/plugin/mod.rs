@@ -32,6 +32,7 @@
 //! ```
 
 mod attachment;
+pub mod call_log;
 pub mod delegate;
 mod dispatch;
 pub mod env;

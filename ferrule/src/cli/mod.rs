@@ -2,6 +2,7 @@
 
 mod arguments;
 mod operator;
+mod support;
 
 use std::fs;
 use std::io;
@@ -40,7 +41,7 @@ fn failed(error: Error) -> u8 {
 
 /// Returns the exit status.
 fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
-    let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name).collect();
+    let names: Vec<&'static str> = plugins.iter().map(|plugin| plugin.name).collect();
     let outcome = match command {
         Command::Install(options) => ferrule_install::install(options, &names)?,
         Command::Rollback(options) => ferrule_install::restore(options, Back::Last)?,
@@ -60,6 +61,8 @@ fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
         Command::Check(arguments) => return operator::check(arguments),
         Command::Shape(arguments) => return operator::shape(arguments),
         Command::Doctor(arguments) => return operator::doctor(arguments, &names),
+        Command::Test(arguments) => return support::test(arguments),
+        Command::Report(arguments) => return support::report(arguments, &names),
         Command::Log(arguments) => return operator::log(arguments),
         Command::Metrics(arguments) => return operator::metrics(arguments),
         Command::Plugins => {

@@ -17,7 +17,7 @@ use nix::libc::{
 use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 
 use super::bridge::{PortSettings, VlanFiltering, vlan_filtering};
-use super::devconf::{accepts_ra, routes_localnet};
+use super::devconf::{accepts_ra, arp_ignore, routes_localnet};
 use super::error::Error;
 use super::ifinfo::{
     IFINFO, RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_NEWLINK, RTM_NEWLINKPROP, SKIP_STATS, ifinfo,
@@ -90,6 +90,8 @@ pub struct Link {
     pub vlan_filtering: Option<VlanFiltering>,
     /// Whether its sysctl `accept_ra` is not 0: a router may configure it.
     pub accepts_ra: bool,
+    /// Its sysctl `arp_ignore`; the greater of it and that of `all` counts.
+    pub arp_ignore: u32,
     /// Whether its sysctl `route_localnet` is on: packets with an address of 127.0.0.0/8 may pass it.
     pub routes_localnet: bool,
     /// For a macvlan, an ipvlan or a VLAN device: its mode or ID.
@@ -221,6 +223,7 @@ pub fn parse(body: &[u8]) -> Link {
             IFLA_PARENT_DEV_BUS_NAME => link.parent_bus = text(value),
             IFLA_AF_SPEC => {
                 link.accepts_ra = accepts_ra(value);
+                link.arp_ignore = arp_ignore(value);
                 link.routes_localnet = routes_localnet(value);
             }
             IFLA_GSO_MAX_SIZE => link.gso_max = u32_at(value, 0),

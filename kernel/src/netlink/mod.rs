@@ -9,6 +9,7 @@
 
 pub mod addr;
 pub mod bridge;
+pub mod budget;
 mod default_route;
 pub mod devconf;
 mod error;
@@ -25,6 +26,7 @@ pub mod neighbour;
 mod new_link;
 pub mod notice;
 pub mod nsid;
+pub mod observer;
 pub mod qdisc;
 pub mod route;
 pub mod rule;

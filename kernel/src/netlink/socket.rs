@@ -16,10 +16,10 @@ use nix::errno::Errno;
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use self::interrupted::{Interrupted, repeated};
+use super::budget::{self, Meter};
 use super::error::Error;
 use super::message::{F_ACK, Message, failure, messages};
-use crate::budget::{self, Meter};
-use crate::observer::{self, Running};
+use super::observer::{self, Running};
 
 /// `NLMSG_ERROR`: an error, or an acknowledgement if errno is 0.
 const ERROR: u16 = 2;

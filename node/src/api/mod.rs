@@ -2,6 +2,7 @@
 
 mod client;
 mod event;
+mod items;
 mod outbox;
 mod session;
 
@@ -11,6 +12,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
 use self::outbox::Outbox;
+use self::session::{Position, Session};
 use crate::arguments::Options;
 use crate::cluster::{Peer, Peers};
 
@@ -53,15 +55,16 @@ pub async fn run(
     mut reports: mpsc::Receiver<Report>,
 ) {
     let (mut outbox, seen) = (Outbox::new(node.clone()), watch::Sender::new(None));
-    let mut attempt = 0_u32;
+    let (mut attempt, mut position) = (0_u32, Position::default());
     loop {
         let server = options.api_server.get(attempt as usize % options.api_server.len().max(1));
         let session = async {
             let connection = Connection::open(&options, server.map(String::as_str)).await?;
             let idle = Duration::from_secs(options.watch_idle);
-            let follow = session::follow(&connection, (&node, &seen), &updates, idle);
+            let session =
+                Session { connection: &connection, name: &node, seen: &seen, updates: &updates, idle };
             tokio::select! {
-                outcome = follow => outcome,
+                outcome = session.follow(&mut position) => outcome,
                 () = outbox.send(&connection, &mut reports, seen.subscribe()) => Ok(()),
             }
         };
@@ -83,8 +86,13 @@ pub async fn run(
 /// Twice as long after each failure, and random: all nodes would come back at once otherwise.
 fn pause(attempt: u32, most: Duration) -> Duration {
     let whole = PAUSE.saturating_mul(1 << attempt.saturating_sub(1).min(10)).min(most);
-    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), attempt);
-    whole.mul_f64(0.5 + f64::from(u8::try_from(random % 100).unwrap_or(0)) / 200.0)
+    whole.mul_f64(0.5 + random() / 2.0)
+}
+
+/// At least 0, less than 1.
+fn random() -> f64 {
+    let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
+    f64::from(u32::try_from(random >> 32).unwrap_or(0)) / f64::from(u32::MAX)
 }
 
 #[cfg(test)]

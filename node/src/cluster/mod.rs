@@ -7,5 +7,5 @@ mod space;
 
 pub use claims::{Claims, Refusal, settle};
 pub use health::{ANNOTATION as HEALTH_ANNOTATION, Health, Published};
-pub use node::{Node, NodeList, Peer, Peers};
+pub use node::{ListMetadata, Node, Peer, Peers};
 pub use space::{Space, inside, single};

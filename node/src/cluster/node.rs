@@ -25,14 +25,7 @@ pub struct Node {
     status: Status,
 }
 
-/// A page of the list of nodes.
-#[derive(Debug, Deserialize)]
-pub struct NodeList {
-    /// Where the watch and the next page begin.
-    pub metadata: ListMetadata,
-    pub items: Vec<Node>,
-}
-
+/// Where the watch after a list and its next page begin.
 #[derive(Debug, Deserialize)]
 pub struct ListMetadata {
     /// The version of the whole list.

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use self::state::State;
 use crate::arguments::Options;
+use crate::plan_file::{Identity, Keeper};
 use crate::proof::{self, Proofs};
 use crate::{api, housekeeping, serve, status};
 
@@ -24,6 +25,8 @@ const WINDOW: Duration = Duration::from_millis(20);
 const CALM: Duration = Duration::from_millis(200);
 /// The shortest and the longest time until a failed sync is tried again.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// How long the first answer of the API server may take before the plan on disk counts.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The most messages between two tasks.
 const QUEUE: usize = 256;
 
@@ -38,9 +41,15 @@ pub async fn run(options: Options) -> Result<()> {
     let (figures, served) = watch::channel(serve::Figures::default());
     let (updates, mut update) = mpsc::channel(QUEUE);
     let (reports, report) = mpsc::channel(QUEUE);
+    let identity = Identity::find(&node, &options.machine_id);
+    if identity.is_none() {
+        log!("this machine has no identifier: no plan is kept in {}", options.plan_file.display());
+    }
     let (input, inputs) = watch::channel(proof::Input::default());
     let (found, mut proofs) = watch::channel(Proofs::none());
-    let mut state = State::open(options.clone(), node.clone(), reports, input, figures)?;
+    let mut state = State::open(options.clone(), node.clone(), identity.clone(), reports, input, figures)?;
+    let mut keeper = Keeper::new(&options.plan_file, identity);
+    let patience = Instant::now() + PATIENCE;
     log!("node {node}: starts, mode {}", state.mode());
     let mut tasks = JoinSet::new();
     tasks.spawn(api::run(options.clone(), node, updates, report));
@@ -56,9 +65,16 @@ pub async fn run(options: Options) -> Result<()> {
         tokio::select! {
             Some(update) = update.recv() => {
                 if state.apply(update) {
+                    keeper.suspect();
                     due = soon(due, Instant::now() + WINDOW);
                 }
             }
+            () = sleep_until(patience), if state.waits() => {
+                if state.remember() {
+                    due = soon(due, Instant::now());
+                }
+            }
+            () = keeper.due() => keeper.save(state.answer()),
             outcome = state.disturbed() => {
                 outcome.context("follow the kernel's links and routes")?;
                 due = soon(due, (last + CALM).max(Instant::now() + WINDOW));
@@ -77,6 +93,7 @@ pub async fn run(options: Options) -> Result<()> {
     }
     log!("ends; routes, devices, table and conflist stay");
     tasks.shutdown().await;
+    keeper.finish(state.answer()).await;
     Ok(())
 }
 

@@ -9,6 +9,7 @@ use humantime::format_rfc3339_seconds;
 use ipnetwork::IpNetwork;
 
 use crate::arguments::Options;
+use crate::cluster::Refusal;
 use crate::conflist::Template;
 use crate::kernel::Local;
 use crate::plan::{self, Plan, State};
@@ -17,7 +18,7 @@ use crate::status::{self, Network, Node, Status, Way};
 use crate::word::Conflist;
 
 /// The most lines about nodes of one sync.
-const MAX_LINES: usize = 20;
+pub(super) const MAX_LINES: usize = 20;
 
 /// Writes log lines, and remembers those that it writes once.
 #[derive(Debug, Default)]
@@ -128,8 +129,9 @@ pub(super) fn nodes(status: &mut Status, plan: &Plan, local: &Local) {
     for (name, states) in &plan.nodes {
         let mut networks: Vec<Network> =
             states.iter().map(|(network, state)| row(*network, state, local)).collect();
-        // podCIDRs that were refused before the search for a way.
-        for refusal in plan.refusals.iter().filter(|refusal| refusal.node == *name) {
+        // podCIDRs that were refused before the search for a way. The set is sorted by node.
+        let first = Refusal { node: name.clone(), what: String::new(), why: String::new() };
+        for refusal in plan.refusals.range(first..).take_while(|refusal| refusal.node == *name) {
             if !networks.iter().any(|network| network.network == refusal.what) {
                 let (network, detail) = (refusal.what.clone(), refusal.why.clone());
                 networks.push(Network { network, way: Way::Refused, detail, probe: None });

@@ -1,9 +1,12 @@
 //! What the daemon knows and has made.
 
+mod nodes;
+mod word;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use ferrule_kernel::ip::IpFamily;
@@ -12,25 +15,30 @@ use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
-use super::report::{self, Log};
+use super::report::{self, Log, MAX_LINES};
 use super::voice::Voice;
-use crate::api::{Report, Update};
+use crate::api::Report;
 use crate::arguments::{Mode, Options};
-use crate::cluster::{HEALTH_ANNOTATION, Health, Peers, Published, Refusal};
+use crate::cluster::{Peers, Refusal};
 use crate::conflist::{self, Template};
 use crate::kernel::Watch;
-use crate::plan::{Facts, Plan, Pods, make};
+use crate::plan::{Facts, Interest, Plan, Pods, make};
+use crate::plan_file::Identity;
 use crate::proof::{self, Proofs};
 use crate::serve::Figures;
-use crate::status::{self, Status};
+use crate::status::{self, Source, Status};
 use crate::word::Code;
-use crate::{masquerade, routes, vxlan, wireguard, word};
+use crate::{interface, masquerade, routes, vxlan, wireguard};
+
+/// The parts that failed, and why.
+type Problems = BTreeMap<&'static str, String>;
 
 /// The daemon without its timers.
 pub(super) struct State {
     options: Options,
     node: String,
     template: Template,
+    interface: interface::Part,
     watch: Watch,
     vxlan: vxlan::Part,
     wireguard: Option<wireguard::Part>,
@@ -40,15 +48,21 @@ pub(super) struct State {
     conflist: Option<AsyncFd<OwnedFd>>,
     /// Readable when the conflist's folder has another file. `None` if it is not watched.
     folder: Option<AsyncFd<OwnedFd>>,
-    /// `None` until the first list.
+    /// `None` until the first list, or the plan on disk.
     peers: Option<Peers>,
+    /// Whether the peers have changed since the last sync.
+    has_new_peers: bool,
+    /// Whose plan on disk counts.
+    identity: Option<Identity>,
+    /// Whether the plan on disk was read; and the UID that this node's object has in it.
+    remembered: Option<String>,
     plan: Plan,
     /// Why there is no plan yet.
     unknown: Option<String>,
     /// Whether the API server has no node of this name any more.
     is_deleted: bool,
     /// The parts that failed in the last sync, and why.
-    problems: BTreeMap<&'static str, String>,
+    problems: Problems,
     status: Status,
     log: Log,
     voice: Voice,
@@ -69,6 +83,7 @@ impl State {
     pub(super) fn open(
         options: Options,
         node: String,
+        identity: Option<Identity>,
         reports: mpsc::Sender<Report>,
         input: watch::Sender<proof::Input>,
         figures: watch::Sender<Figures>,
@@ -91,6 +106,9 @@ impl State {
             conflist: None,
             folder: None,
             peers: None,
+            has_new_peers: false,
+            identity,
+            remembered: None,
             plan: Plan::default(),
             unknown: Some("the API server has not answered yet".to_owned()),
             is_deleted: false,
@@ -105,6 +123,7 @@ impl State {
             proofs: Proofs::none(),
             input,
             figures,
+            interface: interface::Part::new(&options, &template),
             template,
             node,
             options,
@@ -119,30 +138,6 @@ impl State {
 
     fn pods(&self) -> &[IpNetwork] {
         self.plan.desired.pods.as_ref().map_or(&[], |pods| &pods.networks)
-    }
-
-    /// Takes what the API server says. Returns whether a sync is due.
-    pub(super) fn apply(&mut self, update: Update) -> bool {
-        match (update, &mut self.peers) {
-            (Update::List(list), peers) => {
-                let is_new = peers.as_ref() != Some(&list);
-                *peers = Some(list);
-                is_new
-            }
-            (Update::Changed(name, peer), Some(peers)) => {
-                let is_new = peers.get(&name) != Some(&*peer);
-                peers.insert(name, *peer);
-                is_new
-            }
-            (Update::Gone(name), Some(peers)) => peers.remove(&name).is_some(),
-            // A list comes before all changes.
-            (Update::Changed(..) | Update::Gone(_), None) => false,
-            (Update::State(state), _) => {
-                report::api(&mut self.status, state.as_ref().err());
-                self.publish(state.is_err(), None);
-                false
-            }
-        }
     }
 
     /// Ends when the kernel or the conflist may differ from the plan. Safe to cancel.
@@ -180,6 +175,10 @@ impl State {
     pub(super) fn sync(&mut self) -> Result<bool> {
         let begin = Instant::now();
         let pods = self.pods().to_vec();
+        if let (Some(peers), true) = (&self.peers, std::mem::take(&mut self.has_new_peers)) {
+            let interest = Interest::of(peers);
+            self.watch.care(move |dst| interest.meets(dst));
+        }
         self.watch.begin(&pods).context("read links and routes")?;
         if self.watch.take_damage() {
             self.vxlan.suspect();
@@ -200,12 +199,27 @@ impl State {
             return Ok(true);
         };
         (self.unknown, self.is_deleted) = (None, false);
-        let problems = self.overlays_and_masquerade(&plan)?;
-        let requests = self.routes(&plan, &problems)?;
+        let mut problems = BTreeMap::new();
+        // A conflist that is there follows the podCIDRs before anything else: pods must get no address that is another node's.
+        let is_early = self.status.conflist.written;
+        self.interface(&plan, &mut problems);
+        if is_early {
+            self.conflist(&plan, &mut problems);
+        }
+        self.overlays_and_masquerade(&plan, &mut problems);
+        let requests = self.routes(&plan, &mut problems)?;
         self.announce();
+        if !is_early {
+            self.conflist(&plan, &mut problems);
+        }
         self.log.changes(&self.plan, &plan);
         self.plan = plan;
-        self.conflist();
+        if self.status.conflist.written
+            && let Err(error) = self.interface.tidy(self.watch.socket())
+        {
+            self.log.once(format!("{error:#}"));
+        }
+        self.note(problems);
         self.ask();
         self.announce_health();
         self.refusals();
@@ -213,10 +227,9 @@ impl State {
         Ok(self.problems.is_empty())
     }
 
-    /// Returns the parts that failed, and why.
-    fn overlays_and_masquerade(&mut self, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
+    /// Notes the parts that failed, and why.
+    fn overlays_and_masquerade(&mut self, plan: &Plan, problems: &mut Problems) {
         let desired = &plan.desired;
-        let mut problems = BTreeMap::new();
         let mut note = |part, outcome: Result<()>| {
             if let Err(error) = outcome {
                 problems.insert(part, format!("{error:#}"));
@@ -238,16 +251,14 @@ impl State {
         if let Some(part) = &mut self.masquerade {
             note("masquerade", part.sync(desired.masquerade.as_ref()));
         }
-        Ok(problems)
     }
 
     /// Returns the number of requests.
-    fn routes(&mut self, plan: &Plan, problems: &BTreeMap<&'static str, String>) -> Result<usize> {
+    fn routes(&mut self, plan: &Plan, problems: &mut Problems) -> Result<usize> {
         let pods = self.pods().to_vec();
         // For the indexes of new devices.
         self.watch.refresh(&pods).context("read links")?;
         let outcome = routes::sync(&plan.desired.routes, &pods, &mut self.watch).context("read routes")?;
-        let mut problems = problems.clone();
         if let Some((dst, error)) = outcome.failures.first_key_value() {
             let count = outcome.failures.len();
             problems.insert("routes", format!("{count} failed, such as {dst}: {error}"));
@@ -256,6 +267,11 @@ impl State {
             let count = outcome.without_device;
             problems.insert("routes", format!("{count} need a device that does not exist"));
         }
+        Ok(outcome.requests)
+    }
+
+    /// Takes the problems of this sync, and logs what has changed.
+    fn note(&mut self, problems: Problems) {
         for (part, error) in &problems {
             if self.problems.get(part) != Some(error) {
                 log!("{part}: {error}");
@@ -265,19 +281,35 @@ impl State {
             log!("{part}: works again");
         }
         self.problems = problems;
-        Ok(outcome.requests)
     }
 
-    /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once.
-    fn conflist(&mut self) {
+    /// Chooses the plugin of the built-in conflist.
+    fn interface(&mut self, plan: &Plan, problems: &mut Problems) {
+        let networks = plan.desired.pods.as_ref().map_or(&[][..], |pods| &pods.networks);
+        if let Err(error) = self.interface.sync(&mut self.watch, networks, &mut self.template) {
+            problems.insert("interface", format!("{error:#}"));
+        }
+    }
+
+    /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once. It is
+    /// removed if the API server has taken all of them away.
+    fn conflist(&mut self, plan: &Plan, problems: &mut Problems) {
         let conflist = &mut self.status.conflist;
-        let Some(pods) = &self.plan.desired.pods else {
-            conflist.written = false;
+        let Some(pods) = &plan.desired.pods else {
+            (conflist.written, conflist.networks) = (false, Vec::new());
+            self.conflist = None;
+            if self.status.api.source == Source::Server {
+                match conflist::remove(&conflist.path) {
+                    Ok(true) => log!("removed {}: this node has no podCIDR", conflist.path.display()),
+                    Ok(false) => {}
+                    Err(error) => drop(problems.insert("conflist", format!("{error:#}"))),
+                }
+            }
             return;
         };
         (conflist.networks, conflist.mtu) =
             (pods.networks.iter().map(ToString::to_string).collect(), pods.mtu);
-        if !conflist.written && self.problems.keys().any(|part| !Code::of_part(part).word().serves()) {
+        if !conflist.written && problems.keys().any(|part| !Code::of_part(part).word().serves()) {
             return;
         }
         forward(pods, &mut self.log);
@@ -299,28 +331,25 @@ impl State {
             }
             Err(error) => {
                 conflist.written = false;
-                self.log.once(format!("{error:#}"));
-                self.problems.insert("conflist", format!("{error:#}"));
+                if conflist::remove_other(&conflist.path, pods).unwrap_or(false) {
+                    log!("removed {}: it has former podCIDRs", conflist.path.display());
+                }
+                problems.insert("conflist", format!("{error:#}"));
             }
         }
     }
 
     /// Logs each new refusal once. One that ends and comes back is logged again.
     fn refusals(&mut self) {
-        for Refusal { node, what, why } in self.plan.refusals.difference(&self.reported) {
-            log!("node {node}: {what} is not used: {why}");
+        let new = self.plan.refusals.difference(&self.reported);
+        for (number, Refusal { node, what, why }) in new.enumerate() {
+            match number {
+                0..MAX_LINES => log!("node {node}: {what} is not used: {why}"),
+                MAX_LINES => log!("… and more refusals; ferrule-node status shows all"),
+                _ => {}
+            }
         }
         self.reported.clone_from(&self.plan.refusals);
-    }
-
-    /// When the word is due again although nothing has happened.
-    pub(super) fn due(&self) -> Option<Instant> {
-        self.voice.due()
-    }
-
-    /// Judges again: time has passed.
-    pub(super) fn look_again(&mut self) {
-        self.publish(false, None);
     }
 
     /// Wants this node's public key in its object.
@@ -333,98 +362,6 @@ impl State {
         if self.reports.try_send(report).is_ok() {
             self.announced = Some(key);
         }
-    }
-
-    /// Takes what the health endpoint has found.
-    pub(super) fn prove(&mut self, proofs: Proofs) {
-        self.proofs = proofs;
-        self.announce_health();
-        self.publish(false, None);
-    }
-
-    /// Tells the health endpoint what is wanted. Without a conflist in place it stays as it is, unless this node has no podCIDR.
-    fn ask(&self) {
-        let Some(peers) = &self.peers else { return };
-        let store = self.template.store();
-        let text = self.plan.desired.pods.as_ref().map(|pods| (pods, self.template.fill(&self.node, pods)));
-        let conflist = text.as_ref().map(|(pods, text)| (*pods, text.as_str(), store.as_path()));
-        let mut new = proof::Input::new(&self.plan, peers, conflist);
-        let is_in_place = self.status.conflist.written || conflist.is_none();
-        self.input.send_if_modified(|former| {
-            if !is_in_place {
-                new.wanted.clone_from(&former.wanted);
-            }
-            let differs = *former != new;
-            *former = new;
-            differs
-        });
-    }
-
-    /// Wants this node's health endpoint in its object; or that it has none, if the object may name a former one.
-    fn announce_health(&mut self) {
-        let me = self.peers.as_ref().and_then(|peers| peers.get(&self.node));
-        let (Some(me), false) = (me, self.proofs.local.is_empty()) else { return };
-        let endpoint = match &self.proofs.endpoint {
-            Some(endpoint) => endpoint.places.iter().map(|place| place.address).collect(),
-            None if me.health == Health::Absent && self.published.is_none() => return,
-            None => Vec::new(),
-        };
-        let value = Published {
-            uid: me.uid.clone(),
-            boot: sysctl::boot_id(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            mtu: u16::try_from(self.status.conflist.mtu).unwrap_or(u16::MAX),
-            addresses: endpoint,
-        }
-        .text();
-        if self.published.as_ref() == Some(&value) {
-            return;
-        }
-        let report = Report::Annotation { name: HEALTH_ANNOTATION, value: value.clone() };
-        if self.reports.try_send(report).is_ok() {
-            self.published = Some(value);
-        }
-    }
-
-    /// Writes the status file and the figures. `work`: when the sync began, and its requests.
-    fn publish(&mut self, has_failed: bool, work: Option<(Instant, usize)>) {
-        if work.is_some() {
-            report::nodes(&mut self.status, &self.plan, self.watch.local());
-        }
-        // First, so that no file is missed.
-        if self.folder.is_none() {
-            self.folder = conflist::watch_folder(&self.status.conflist.path).ok();
-        }
-        let conflist = report::found(&self.status.conflist, self.plan.desired.pods.is_some());
-        let (now, none) = (SystemTime::now(), Peers::new());
-        let proofs = self.voice.with_former(&self.proofs, now);
-        let facts = word::Facts {
-            now,
-            unknown: self.unknown.as_deref(),
-            is_deleted: self.is_deleted,
-            problems: &self.problems,
-            conflist: &conflist,
-            plan: &self.plan,
-            peers: self.peers.as_ref().unwrap_or(&none),
-            proofs: &proofs,
-            patience: Duration::from_secs(self.options.patience),
-        };
-        let is_due = self.voice.say(&self.node, &facts, &mut self.status, work.is_some() || has_failed);
-        if is_due && let Err(error) = status::write(&self.options.state, &self.status) {
-            self.log.once(format!("write the status file: {error}"));
-        }
-        let routes = self.watch.local().routes.iter().filter(|route| route.is_ours()).count();
-        self.figures.send_modify(|figures| {
-            report::figures(figures, &self.status, routes);
-            self.voice.figures(figures, &proofs);
-            figures.problems = self.problems.len();
-            figures.failures += u64::from(has_failed);
-            if let Some((begin, requests)) = work {
-                figures.syncs += 1;
-                figures.sync_seconds += begin.elapsed().as_secs_f64();
-                figures.requests += u64::try_from(requests).unwrap_or(0);
-            }
-        });
     }
 }
 

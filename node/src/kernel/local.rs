@@ -26,6 +26,8 @@ pub struct Local {
 pub struct Link {
     pub name: String,
     pub mtu: u32,
+    /// The index of its master, such as a bridge that has it as a port.
+    pub master: Option<u32>,
     /// Whether it is up. Whether it has a carrier does not matter: its routes stay.
     pub is_up: bool,
     /// Whether it is `lo`.
@@ -51,7 +53,7 @@ pub struct Route {
 impl From<link::Link> for Link {
     fn from(link: link::Link) -> Link {
         let (is_up, is_loopback) = (link.is_up(), link.flags & link::IFF_LOOPBACK != 0);
-        Link { name: link.name, mtu: link.mtu, is_up, is_loopback }
+        Link { name: link.name, mtu: link.mtu, master: link.master, is_up, is_loopback }
     }
 }
 
@@ -71,7 +73,7 @@ impl Route {
 }
 
 /// fe80::/10 and ff00::/8
-pub(super) fn is_link_local(ip: IpAddr) -> bool {
+pub fn is_link_local(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local() || ip.is_multicast())
 }
 

@@ -19,11 +19,16 @@ use crate::{vxlan, wireguard};
 /// `AF_BRIDGE`: a message about a port of a bridge, not about a link.
 const BRIDGE: u8 = 7;
 
+/// Whether a route of another program to this destination can change a plan.
+type Interest = Box<dyn Fn(IpNetwork) -> bool + Send>;
+
 /// This node's links, addresses and routes, kept up to date by the kernel's messages.
 pub struct Watch {
     messages: Listener,
     socket: Socket,
     local: Local,
+    /// Where routes of other programs matter. `None`: everywhere.
+    interest: Option<Interest>,
     /// The routes must be read anew.
     is_stale: bool,
     /// Everything must be read anew.
@@ -49,6 +54,7 @@ impl Watch {
             messages,
             socket,
             local,
+            interest: None,
             is_stale: false,
             is_lost: false,
             has_news: false,
@@ -63,6 +69,11 @@ impl Watch {
 
     pub fn socket(&mut self) -> &mut Socket {
         &mut self.socket
+    }
+
+    /// From now on, other programs' routes elsewhere cause no sync. Those that came before have.
+    pub fn care(&mut self, interest: impl Fn(IpNetwork) -> bool + Send + 'static) {
+        self.interest = Some(Box::new(interest));
     }
 
     /// Waits for a change that matters. Safe to cancel.
@@ -126,13 +137,13 @@ impl Watch {
     }
 
     fn take(&mut self, pods: &[IpNetwork]) -> io::Result<()> {
-        let Watch { messages, local, is_stale, is_lost, has_news, is_damaged, .. } = self;
+        let Watch { messages, local, interest, is_stale, is_lost, has_news, is_damaged, .. } = self;
         messages.receive(|message| {
-            let effect = message.map(|message| apply(local, message, pods));
+            let effect = message.map(|message| apply(local, message, pods, interest.as_ref()));
             *is_lost |= effect.is_none();
-            *is_stale |= matches!(effect, Some(Effect::Routes | Effect::Device));
+            *is_stale |= matches!(effect, Some(Effect::Routes | Effect::Later | Effect::Device));
             *is_damaged |= matches!(effect, None | Some(Effect::Device));
-            *has_news |= effect != Some(Effect::None);
+            *has_news |= !matches!(effect, Some(Effect::None | Effect::Later));
         })
     }
 }
@@ -142,6 +153,8 @@ impl Watch {
 enum Effect {
     /// Nothing that matters.
     None,
+    /// A route that no present podCIDR or node has to do with. The next sync reads the routes.
+    Later,
     /// Links or addresses.
     Matters,
     /// A device of ours; the kernel may have removed its routes.
@@ -152,9 +165,13 @@ enum Effect {
 }
 
 /// Applies a message. `pods`: this node's podCIDRs; routes and addresses in them belong to its pods.
-fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effect {
+fn apply(
+    local: &mut Local,
+    message: &Received<'_>,
+    pods: &[IpNetwork],
+    interest: Option<&Interest>,
+) -> Effect {
     let body = message.body;
-    let is_of_pods = |ip: IpAddr| pods.iter().any(|network| network.contains(ip));
     match message.kind {
         RTM_NEWLINK if body.first() != Some(&BRIDGE) => {
             let new = link::parse(body);
@@ -163,21 +180,26 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
             match local.links.insert(index, new.clone()) {
                 _ if is_ours(&new) => Effect::Device,
                 Some(old) if old == new => Effect::None,
-                _ if is_down && has_routes(local, index) => Effect::Routes,
+                Some(old) if old.master != new.master && was_last_port(local, &old) => Effect::Matters,
+                _ if is_down && has_routes(local, index, pods) => Effect::Routes,
                 // Such as a pod's link.
-                _ if !has_routes(local, index) && !has_addresses(local, index) => Effect::None,
+                _ if !has_routes(local, index, pods) && !has_addresses(local, index, pods) => Effect::None,
                 _ => Effect::Matters,
             }
         }
         RTM_DELLINK if body.first() != Some(&BRIDGE) => {
             let index = u32_at(body, 4);
-            let had_addresses = has_addresses(local, index);
+            let had_addresses = has_addresses(local, index, pods);
             local.addresses.retain(|(link, _)| *link != index);
             match local.links.remove(&index) {
                 Some(old) if is_ours(&old) => Effect::Device,
-                Some(_) if has_routes(local, index) => Effect::Routes,
-                Some(_) if had_addresses => Effect::Matters,
-                _ => Effect::None,
+                Some(_) if has_routes(local, index, pods) => Effect::Routes,
+                Some(old) if had_addresses || was_last_port(local, &old) => Effect::Matters,
+                _ => {
+                    // Those to a pod.
+                    local.routes.retain(|route| route.links != [index]);
+                    Effect::None
+                }
             }
         }
         RTM_NEWADDR | RTM_DELADDR => {
@@ -193,7 +215,7 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
                 _ => local.addresses.remove(&entry),
             };
             let is_of_device = local.links.get(&entry.0).is_some_and(is_ours);
-            match (is_new, is_of_pods(entry.1)) {
+            match (is_new, is_of_pods(entry.1, pods)) {
                 (false, _) => Effect::None,
                 (true, _) if is_of_device => Effect::Device,
                 (true, true) => Effect::None,
@@ -205,8 +227,10 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
         RTM_NEWROUTE | RTM_DELROUTE => {
             let Some(route) = Route::parse(body) else { return Effect::None };
             let is_known = local.routes.contains(&route) == (message.kind == RTM_NEWROUTE);
-            if is_known || (!route.is_ours() && is_of_pods(route.dst.ip())) {
+            if is_known || (!route.is_ours() && is_of_pods(route.dst.ip(), pods)) {
                 Effect::None
+            } else if !route.is_ours() && interest.is_some_and(|meets| !meets(route.dst)) {
+                Effect::Later
             } else {
                 Effect::Routes
             }
@@ -219,12 +243,26 @@ fn is_ours(link: &super::Link) -> bool {
     [vxlan::LINK, wireguard::LINK].contains(&link.name.as_str())
 }
 
-fn has_addresses(local: &Local, link: u32) -> bool {
-    local.addresses.iter().any(|(index, _)| *index == link)
+/// Whether the link has an address that is none of its pods' gateways.
+fn has_addresses(local: &Local, link: u32, pods: &[IpNetwork]) -> bool {
+    local.addresses.iter().any(|(index, ip)| *index == link && !is_of_pods(*ip, pods))
 }
 
-fn has_routes(local: &Local, link: u32) -> bool {
-    local.routes.iter().any(|route| route.links.contains(&link))
+/// Whether a route leads through the link that is not one to a pod.
+fn has_routes(local: &Local, link: u32, pods: &[IpNetwork]) -> bool {
+    let is_foreign = |route: &Route| route.is_ours() || !is_of_pods(route.dst.ip(), pods);
+    local.routes.iter().any(|route| route.links.contains(&link) && is_foreign(route))
+}
+
+/// Whether this was the last port of the bridge of the built-in conflist. `local` no longer has it as one.
+fn was_last_port(local: &Local, port: &super::Link) -> bool {
+    let Some(master) = port.master else { return false };
+    local.links.get(&master).is_some_and(|bridge| bridge.name == super::BRIDGE)
+        && !local.links.values().any(|link| link.master == Some(master))
+}
+
+fn is_of_pods(ip: IpAddr, pods: &[IpNetwork]) -> bool {
+    pods.iter().any(|network| network.contains(ip))
 }
 
 #[cfg(test)]
@@ -241,8 +279,15 @@ mod tests {
     /// eth0 with an address and a route of ours, and the VXLAN device.
     fn local() -> Local {
         let mut local = Local::default();
-        for (index, name) in [(2, "eth0"), (3, vxlan::LINK), (4, "veth0")] {
-            let link = Link { name: name.into(), mtu: 1500, is_up: true, is_loopback: false };
+        for (index, name, master) in [
+            (2, "eth0", None),
+            (3, vxlan::LINK, None),
+            (4, "veth0", None),
+            (5, crate::kernel::BRIDGE, None),
+            (6, "veth1", Some(5)),
+            (7, "veth2", Some(5)),
+        ] {
+            let link = Link { name: name.into(), mtu: 1500, master, is_up: true, is_loopback: false };
             local.links.insert(index, link);
         }
         local.addresses.insert((2, "192.0.2.1".parse().unwrap()));
@@ -278,7 +323,8 @@ mod tests {
     fn effect(local: &mut Local, kind: u16, message: Message) -> Effect {
         let body = body(message);
         let message = Received { kind, flags: 0, sequence: 0, port: 0, body: &body };
-        apply(local, &message, &[PODS.parse().unwrap()])
+        let interest: Interest = Box::new(|dst| !dst.to_string().starts_with("198.51.100."));
+        apply(local, &message, &[PODS.parse().unwrap()], Some(&interest))
     }
 
     #[test]
@@ -289,7 +335,8 @@ mod tests {
             (RTM_DELROUTE, ours("10.244.3.0/24"), Effect::None),
             (RTM_NEWROUTE, foreign("10.244.2.0/24", 3), Effect::Routes),
             (RTM_NEWROUTE, foreign("10.244.1.7/32", 3), Effect::None),
-            (RTM_NEWROUTE, foreign("198.51.100.0/24", 3), Effect::Routes),
+            (RTM_NEWROUTE, foreign("198.51.100.0/24", 3), Effect::Later),
+            (RTM_DELROUTE, foreign("198.51.100.0/24", 3), Effect::None),
         ] {
             assert_eq!(effect(&mut local(), kind, message), expected);
         }
@@ -319,5 +366,16 @@ mod tests {
         for (index, expected) in [(2, Effect::Routes), (3, Effect::Device), (4, Effect::None)] {
             assert_eq!(effect(&mut local(), RTM_DELLINK, down(index)), expected, "{index}");
         }
+        // A pod of ptp: its link has the gateway's address and a route.
+        let (mut local, own) = (local(), foreign("10.244.1.7/32", 3));
+        local.addresses.insert((4, "10.244.1.1".parse().unwrap()));
+        local.routes.extend(Route::parse(&body(own)).map(|route| Route { links: vec![4], ..route }));
+        assert_eq!(effect(&mut local, RTM_NEWLINK, down(4)), Effect::None);
+        assert_eq!(effect(&mut local, RTM_DELLINK, down(4)), Effect::None);
+        assert!(local.routes.iter().all(|route| route.links != [4]));
+        // The last port leaves the bridge, in either way.
+        assert_eq!(effect(&mut local, RTM_DELLINK, down(6)), Effect::None);
+        assert_eq!(effect(&mut local.clone(), RTM_DELLINK, down(7)), Effect::Matters);
+        assert_eq!(effect(&mut local, RTM_NEWLINK, down(7)), Effect::Matters);
     }
 }

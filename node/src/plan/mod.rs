@@ -1,5 +1,6 @@
 //! The plan: the wanted state of this node's kernel and files.
 
+mod interest;
 mod make;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use ferrule_kernel::netlink::Mac;
 use ipnetwork::IpNetwork;
 
+pub use interest::Interest;
 pub use make::{Facts, Plan, State, make};
 
 /// The plan for one state of the cluster and of this node.

@@ -45,6 +45,22 @@ pub struct Api {
     pub connected: bool,
     /// Why it is not connected.
     pub error: Option<String>,
+    /// What the ways are made from.
+    #[serde(default)]
+    pub source: Source,
+}
+
+/// Where the daemon knows the nodes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Source {
+    /// It knows none yet.
+    #[default]
+    Nothing,
+    /// The file with the plan of before, as of this time, RFC 3339.
+    File(String),
+    /// The API server's answer.
+    Server,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use ferrule_kernel::ip::IpFamily;
 use ipnetwork::IpNetwork;
 use serde_json::{Value, json};
 
-use super::{Status, Way, read, runs};
+use super::{Source, Status, Way, read, runs};
 use crate::arguments::Options;
 use crate::probe::probe;
 use crate::word::Word;
@@ -106,6 +106,10 @@ fn to_text(
             writeln!(text, "{}", Line::new(format_args!("API server: away since {}: {error}", api.since)))
         }
     };
+    if let Source::File(time) = &api.source {
+        let shown = Line::new(format_args!("nodes: by the file of {time}, as the API server is away"));
+        let _ = writeln!(text, "{shown}");
+    }
     let networks = match conflist.networks.as_slice() {
         [] => "this node has no podCIDR".to_owned(),
         networks => format!("{}, MTU {}", networks.join(" "), conflist.mtu),

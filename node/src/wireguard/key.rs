@@ -20,7 +20,7 @@ pub fn parse_key(text: &str) -> Option<Key> {
 }
 
 /// The key in base64.
-pub(super) fn to_text(key: &Key) -> String {
+pub fn to_text(key: &Key) -> String {
     STANDARD.encode(key)
 }
 

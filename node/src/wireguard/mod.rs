@@ -16,7 +16,7 @@ use self::peers::Peers;
 use crate::device;
 use crate::plan::WireGuard;
 
-pub use self::key::parse_key;
+pub use self::key::{parse_key, to_text as key_text};
 
 pub const LINK: &str = "ferrule.wg";
 /// The annotation of the Node that has the public key in base64.

@@ -26,6 +26,8 @@ pub struct Facts<'a> {
     pub is_deleted: bool,
     /// The parts that do not work, and why.
     pub problems: &'a BTreeMap<&'static str, String>,
+    /// What parts that work have to say.
+    pub notes: &'a [Reason],
     pub conflist: &'a Conflist,
     pub plan: &'a Plan,
     /// All nodes.
@@ -79,6 +81,9 @@ pub fn look(facts: &Facts<'_>, book: &mut Book) -> Verdict {
     for (part, error) in facts.problems {
         let code = Code::of_part(part);
         add(code, if code == Code::Part { part } else { "" }, error.clone());
+    }
+    for Reason { code, about, text } in facts.notes {
+        add(*code, about, text.clone());
     }
     match facts.conflist {
         Conflist::First => {}

@@ -45,11 +45,17 @@ pub enum Code {
     Waits,
     /// A podCIDR or an address is not used.
     Refused,
+    /// Bridged packets pass no rules of Services.
+    BridgeNetfilter,
+    /// Bridged pods and others run on this node.
+    BridgeMixed,
+    /// New pods still get the plugin `bridge`, because of bridged pods.
+    BridgeKept,
 }
 
 impl Code {
     /// All codes, in the order of README.md.
-    pub const ALL: [Code; 16] = [
+    pub const ALL: [Code; 19] = [
         Code::Api,
         Code::Unproved,
         Code::Node,
@@ -66,28 +72,102 @@ impl Code {
         Code::Peer,
         Code::Waits,
         Code::Refused,
+        Code::BridgeNetfilter,
+        Code::BridgeMixed,
+        Code::BridgeKept,
     ];
+
+    /// The key, the word and the remedy.
+    fn row(self) -> (&'static str, Word, &'static str) {
+        use Word::{Degraded, NotReady, Ready, Waiting};
+        match self {
+            Code::Api => (
+                "api",
+                Waiting,
+                "the text says why; kubectl get --raw /readyz; kubectl auth can-i watch nodes --as=system:serviceaccount:kube-system:ferrule-node",
+            ),
+            Code::Unproved => {
+                ("unproved", Waiting, "wait some seconds; if it stays, the daemon's log says why")
+            }
+            Code::Node => (
+                "node",
+                NotReady,
+                "systemctl restart kubelet makes the Node object again; or --node-name or --kubeconfig is of another cluster",
+            ),
+            Code::Local => (
+                "local",
+                NotReady,
+                "nft list ruleset and sysctl -a | grep rp_filter: what drops forwarded packets; ferrule doctor",
+            ),
+            Code::LocalFamily => (
+                "local-family",
+                Degraded,
+                "nft list ruleset and sysctl -a | grep -e forwarding -e rp_filter: what drops packets of this family",
+            ),
+            Code::Conflist => {
+                ("conflist", NotReady, "move the named file away, or choose another --conflist")
+            }
+            Code::First => (
+                "first",
+                NotReady,
+                "move the named file away, or give --conflist a name that comes before it",
+            ),
+            Code::Routes => (
+                "routes",
+                NotReady,
+                "read the error; ip route show proto 79; ferrule doctor names what the kernel lacks",
+            ),
+            Code::Vxlan => (
+                "vxlan",
+                NotReady,
+                "ip -d link show type vxlan: another program may have the name, or VNI and port: --vxlan-id, --vxlan-port",
+            ),
+            Code::Wireguard => {
+                ("wireguard", NotReady, "modprobe wireguard; ip -d link show ferrule.wg; wg show ferrule.wg")
+            }
+            Code::Masquerade => (
+                "masquerade",
+                NotReady,
+                "nft list table inet ferrule_node; modprobe nf_tables nft_masq; or --masquerade none",
+            ),
+            Code::Part => ("part", NotReady, "read the error; ferrule doctor names what the kernel lacks"),
+            Code::Peers => (
+                "peers",
+                NotReady,
+                "ferrule-node status shows how each node is reached; let the overlay's UDP port and the podCIDRs through the firewall between the nodes",
+            ),
+            Code::Peer => (
+                "peer",
+                Degraded,
+                "ferrule-node status there; ping its InternalIP from here; the firewall between the two must let the overlay's UDP port or the podCIDRs through",
+            ),
+            Code::Waits => (
+                "waits",
+                Degraded,
+                "kubectl describe node: its InternalIP, podCIDR or WireGuard key is missing; ferrule-node's log there",
+            ),
+            Code::Refused => (
+                "refused",
+                Degraded,
+                "correct the Node object (kubectl edit node), or this node's addresses and routes",
+            ),
+            Code::BridgeNetfilter => (
+                "bridge-netfilter",
+                Degraded,
+                "modprobe br_netfilter; sysctl -w net.bridge.bridge-nf-call-iptables=1 net.bridge.bridge-nf-call-ip6tables=1; name them in /etc/modules-load.d and /etc/sysctl.d; or change to ptp: kubectl drain the node, and restart it",
+            ),
+            Code::BridgeMixed => {
+                ("bridge-mixed", Degraded, "kubectl drain the node, and restart it: its pods then get ptp")
+            }
+            Code::BridgeKept => {
+                ("bridge-kept", Ready, "kubectl drain the node, and restart it: its pods then get ptp")
+            }
+        }
+    }
 
     /// The word in metrics and events, such as `conflist`. A part's is its name in the log.
     pub fn key(self) -> &'static str {
-        match self {
-            Code::Api => "api",
-            Code::Unproved => "unproved",
-            Code::Node => "node",
-            Code::Local => "local",
-            Code::LocalFamily => "local-family",
-            Code::Conflist => "conflist",
-            Code::First => "first",
-            Code::Routes => "routes",
-            Code::Vxlan => "vxlan",
-            Code::Wireguard => "wireguard",
-            Code::Masquerade => "masquerade",
-            Code::Part => "part",
-            Code::Peers => "peers",
-            Code::Peer => "peer",
-            Code::Waits => "waits",
-            Code::Refused => "refused",
-        }
+        self.row().0
     }
 
     /// The code with the key of a part, else [`Code::Part`].
@@ -97,20 +177,7 @@ impl Code {
 
     /// What a node with this reason is at best.
     pub fn word(self) -> Word {
-        match self {
-            Code::Api | Code::Unproved => Word::Waiting,
-            Code::Node
-            | Code::Local
-            | Code::Conflist
-            | Code::First
-            | Code::Routes
-            | Code::Vxlan
-            | Code::Wireguard
-            | Code::Masquerade
-            | Code::Part
-            | Code::Peers => Word::NotReady,
-            Code::LocalFamily | Code::Peer | Code::Waits | Code::Refused => Word::Degraded,
-        }
+        self.row().1
     }
 
     /// Whether it is about another node, which `about` begins with.
@@ -120,45 +187,6 @@ impl Code {
 
     /// What to do, for people.
     pub fn remedy(self) -> &'static str {
-        match self {
-            Code::Api => {
-                "the text says why; kubectl get --raw /readyz; kubectl auth can-i watch nodes --as=system:serviceaccount:kube-system:ferrule-node"
-            }
-            Code::Node => {
-                "systemctl restart kubelet makes the Node object again; or --node-name or --kubeconfig is of another cluster"
-            }
-            Code::Unproved => "wait some seconds; if it stays, the daemon's log says why",
-            Code::Local => {
-                "nft list ruleset and sysctl -a | grep rp_filter: what drops forwarded packets; ferrule doctor"
-            }
-            Code::LocalFamily => {
-                "nft list ruleset and sysctl -a | grep -e forwarding -e rp_filter: what drops packets of this family"
-            }
-            Code::Conflist => "move the named file away, or choose another --conflist",
-            Code::First => "move the named file away, or give --conflist a name that comes before it",
-            Code::Routes => {
-                "read the error; ip route show proto 79; ferrule doctor names what the kernel lacks"
-            }
-            Code::Vxlan => {
-                "ip -d link show type vxlan: another program may have the name, or VNI and port: --vxlan-id, --vxlan-port"
-            }
-            Code::Wireguard => "modprobe wireguard; ip -d link show ferrule.wg; wg show ferrule.wg",
-            Code::Masquerade => {
-                "nft list table inet ferrule_node; modprobe nf_tables nft_masq; or --masquerade none"
-            }
-            Code::Part => "read the error; ferrule doctor names what the kernel lacks",
-            Code::Peers => {
-                "ferrule-node status shows how each node is reached; let the overlay's UDP port and the podCIDRs through the firewall between the nodes"
-            }
-            Code::Peer => {
-                "ferrule-node status there; ping its InternalIP from here; the firewall between the two must let the overlay's UDP port or the podCIDRs through"
-            }
-            Code::Waits => {
-                "kubectl describe node: its InternalIP, podCIDR or WireGuard key is missing; ferrule-node's log there"
-            }
-            Code::Refused => {
-                "correct the Node object (kubectl edit node), or this node's addresses and routes"
-            }
-        }
+        self.row().2
     }
 }

@@ -69,6 +69,7 @@ impl Scene {
             unknown: self.unknown,
             is_deleted: self.is_deleted,
             problems: &self.problems,
+            notes: &[],
             conflist: &self.conflist,
             plan: &self.plan,
             peers: &self.peers,

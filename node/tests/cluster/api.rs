@@ -85,7 +85,10 @@ fn faults_and_their_end() {
     cluster.settled();
     let expected = ways(&cluster);
     type Fault = (&'static str, fn(&mut Faults));
-    let table: [Fault; 6] = [
+    let table: [Fault; 9] = [
+        ("a redirect", |faults| faults.proxy = Some(("watch", 302, ""))),
+        ("an empty watch", |faults| faults.proxy = Some(("watch", 200, ""))),
+        ("a redirected list", |faults| faults.proxy = Some(("list", 302, "<a href=/>moved</a>"))),
         ("500", |faults| faults.code = Some(500)),
         ("too many requests", |faults| faults.code = Some(429)),
         ("no permission", |faults| faults.rules = Some(Vec::new())),
@@ -111,6 +114,37 @@ fn faults_and_their_end() {
         cluster.a.has_routes(&expected);
     }
     assert!(cluster.a.is_running());
+    cluster.a.until("a word about empty watches", || {
+        !cluster.a.lines("API server: the watch has ended at once, without a word").is_empty()
+    });
+}
+
+/// Lists come from the API server's cache, and only if the changes since are lost.
+#[test]
+fn a_reset_costs_no_list() {
+    let cluster = Cluster::started("--longest-pause 1");
+    let expected = ways(&cluster);
+    let lists = || -> Vec<String> {
+        let requests = cluster.server.requests();
+        let lists = requests.iter().filter(|request| request.verb == "list");
+        lists.map(|list| list.query.get("resourceVersion").cloned().unwrap_or_default()).collect()
+    };
+    assert_eq!(lists(), ["0"; 3]);
+    cluster.server.kill();
+    add_new(&cluster);
+    cluster.server.revive();
+    cluster.a.has_routes(&[&expected[..], &ways_to_new()].concat());
+    remove_new(&cluster);
+    cluster.a.has_routes(&expected);
+    assert_eq!(lists().len(), 3);
+    // The history is gone.
+    cluster.server.kill();
+    add_new(&cluster);
+    cluster.store.forget();
+    cluster.server.revive();
+    cluster.a.has_routes(&[&expected[..], &ways_to_new()].concat());
+    let lists = wait("new lists", lists, |lists| lists.len() >= 6);
+    assert!(lists[3..].iter().all(|version| version.parse::<u64>().unwrap() > 0), "{lists:?}");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::lab::{Cluster, node_path, wait};
 use crate::member::{CONFLIST, Member};
 
-const ON: &str = "--health on";
+const ON: &str = "--health on --main bridge";
 const STORE: &str = "/var/lib/cni/networks/ferrule";
 const NETNS: &str = "/run/netns/ferrule-health";
 

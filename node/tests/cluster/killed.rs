@@ -9,7 +9,7 @@ use crate::lab::{Cluster, node_object, node_path, wait};
 use crate::member::{CONFLIST, Member};
 
 /// System calls whose effect others can see.
-const VISIBLE: &str = "sendto,sendmsg,rename,openat,unlink,write,writev,connect";
+const VISIBLE: &str = "sendto,sendmsg,rename,renameat2,fsync,openat,unlink,write,writev,connect";
 
 fn counts(log: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();

@@ -11,13 +11,16 @@
 mod api;
 mod claims;
 mod conflist;
+mod crowd;
 mod damage;
 mod health;
+mod interface;
 mod judge;
 mod killed;
 mod lab;
 mod member;
 mod nodes;
+mod reboot;
 mod uplink;
 mod ways;
 mod wireguard;

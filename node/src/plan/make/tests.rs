@@ -31,7 +31,7 @@ fn route(dst: &str, gw: Option<&str>, link: u32, protocol: u8) -> Route {
 fn local() -> Local {
     let mut local = Local::default();
     for (index, name, mtu) in [(1, "lo", 65536), (2, "eth0", 9000), (3, "ferrule0", 1500)] {
-        let link = Link { name: name.into(), mtu, is_up: true, is_loopback: index == 1 };
+        let link = Link { name: name.into(), mtu, master: None, is_up: true, is_loopback: index == 1 };
         local.links.insert(index, link);
     }
     let addresses =

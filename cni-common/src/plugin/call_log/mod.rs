@@ -27,10 +27,11 @@ use serde_json::Value;
 use self::line::Record;
 use self::switch::Destination;
 use self::trace::{TRACEPARENT, Trace};
-use crate::plugin::{Environment, Verb};
+use super::env::{Environment, Verb};
 use crate::spec::CniError;
 
 pub use file::old;
+pub use line::rfc3339;
 
 /// The longest configuration file in bytes. The rest is ignored.
 const CONFIG_SIZE: usize = 4096;

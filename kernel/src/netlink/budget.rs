@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 
-use crate::netlink::Error;
+use super::Error;
 
 /// The rest for the dumps of a container's network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::trace::Trace;
-use crate::plugin::Environment;
+use crate::plugin::env::Environment;
 use crate::spec::CniError;
 
 /// A line that would be longer, in bytes, is written without its result.
@@ -146,7 +146,7 @@ fn micros(took: Duration) -> u64 {
 }
 
 /// A time since the epoch as RFC 3339 text in UTC, with microseconds.
-fn rfc3339(since_epoch: Duration) -> String {
+pub fn rfc3339(since_epoch: Duration) -> String {
     let seconds = since_epoch.as_secs();
     let (days, second) = (seconds / 86_400, seconds % 86_400);
     // https://howardhinnant.github.io/date_algorithms.html#civil_from_days: years begin in March, eras have 400 of them.

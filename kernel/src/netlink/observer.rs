@@ -4,7 +4,7 @@
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use crate::netlink::Error;
+use super::Error;
 
 /// What has happened.
 #[derive(Clone, Copy, Debug)]

@@ -6,9 +6,9 @@ use ferrule_kubelet::claims::{Bus, Link};
 use k8s_openapi::api::resource::v1::DeviceAttribute;
 use sha2::{Digest as _, Sha256};
 
+use super::Offer;
 use crate::config::{Dra, MAX_TEXT, is_label};
 use crate::device::Device;
-use crate::plan::Offer;
 
 /// A device of the driver.
 #[derive(Clone, Debug, PartialEq)]
