@@ -1,6 +1,6 @@
 //! Output for people: log lines, the status file, figures.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use clap::ValueEnum as _;
@@ -91,7 +91,8 @@ fn now() -> String {
 
 /// The status before the API server has said anything: the nodes of the former process keep their times.
 pub(super) fn begin(options: &Options, node: &str, template: &Template, former: Status) -> Status {
-    let nodes = if former.node == node { former.nodes } else { Vec::new() };
+    let (nodes, health) =
+        if former.node == node { (former.nodes, former.health) } else { (Vec::new(), None) };
     let mode = options.mode.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     let conflist = status::Conflist {
         path: options.conflist.clone(),
@@ -102,7 +103,7 @@ pub(super) fn begin(options: &Options, node: &str, template: &Template, former: 
         ..former.conflist
     };
     let api = status::Api { since: now(), ..status::Api::default() };
-    Status { node: node.to_owned(), mode, api, conflist, nodes, ..Status::default() }
+    Status { node: node.to_owned(), mode, api, conflist, nodes, health, ..Status::default() }
 }
 
 /// Notes the state of the connection to the API server.
@@ -148,8 +149,7 @@ pub(super) fn nodes(status: &mut Status, plan: &Plan, local: &Local) {
         }
         let same = former.binary_search_by(|node| node.name.cmp(name)).ok().map(|at| &former[at]);
         let since = same.filter(|node| node.networks == networks).map_or_else(now, |node| node.since.clone());
-        let (standing, proofs) = (String::new(), BTreeMap::new());
-        status.nodes.push(Node { name: name.clone(), networks, since, standing, proofs });
+        status.nodes.push(Node { name: name.clone(), networks, since, standing: String::new() });
     }
 }
 

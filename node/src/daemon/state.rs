@@ -4,6 +4,7 @@ mod conflist;
 mod nodes;
 mod parts;
 mod speak;
+mod word;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

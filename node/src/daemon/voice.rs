@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant, SystemTime};
 
 use ferrule_kernel::ip::IpFamily;
-use humantime::{format_rfc3339_seconds, parse_rfc3339};
+use humantime::parse_rfc3339;
 use tokio::sync::mpsc;
 
 use crate::api::{Event, Report};
@@ -38,9 +38,10 @@ pub(super) struct Voice {
 impl Voice {
     /// `former`: the status of the former daemon of this node.
     pub(super) fn new(reports: mpsc::Sender<Report>, former: &Status) -> Voice {
-        let proved = |family: IpFamily| match former.proofs.get(&family.to_string())? {
-            status::Proof::Proved { at } => Some((family, parse_rfc3339(at).ok()?)),
-            status::Proof::Unknown { .. } | status::Proof::Lost { .. } => None,
+        let rows = former.health.iter().flat_map(|health| &health.local);
+        let proved = |row: &status::Row| {
+            let family = IpFamily::ALL.into_iter().find(|family| family.to_string() == row.family)?;
+            Some((family, parse_rfc3339(row.since.as_deref().filter(|_| row.proof == "proved")?).ok()?))
         };
         Voice {
             book: Book::default(),
@@ -48,7 +49,7 @@ impl Voice {
             verdict: Verdict::default(),
             at: Instant::now(),
             written: None,
-            former: IpFamily::ALL.into_iter().filter_map(proved).collect(),
+            former: rows.filter_map(proved).collect(),
             reports,
             waiting: Vec::new(),
         }
@@ -87,13 +88,10 @@ impl Voice {
             std::mem::take(&mut self.waiting).into_iter().filter_map(|event| self.send(event)).collect();
         status.word = verdict.word.to_string();
         status.reasons = verdict.reasons.iter().map(reason).collect();
-        status.proofs =
-            facts.proofs.local.iter().map(|(family, found)| (family.to_string(), proof(found))).collect();
+        status.health = Some(status::Health::from(facts.proofs));
         for node in &mut status.nodes {
             node.standing =
                 verdict.peers.get(&node.name).map_or_else(String::new, |peer| peer.key().to_owned());
-            let proofs = facts.proofs.peers.get(&node.name).into_iter().flatten();
-            node.proofs = proofs.map(|(family, found)| (family.to_string(), proof(found))).collect();
         }
         (self.verdict, self.at) = (verdict, Instant::now());
         let [fixed, each] = AGES;
@@ -172,15 +170,6 @@ fn reason(reason: &crate::word::Reason) -> status::Reason {
     }
 }
 
-fn proof(proof: &Proof) -> status::Proof {
-    let text = |time: &SystemTime| format_rfc3339_seconds(*time).to_string();
-    match proof {
-        Proof::Unknown(why) => status::Proof::Unknown { why: why.clone() },
-        Proof::Proved { at } => status::Proof::Proved { at: text(at) },
-        Proof::Lost { since, why } => status::Proof::Lost { since: text(since), why: why.clone() },
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -189,11 +178,9 @@ mod tests {
     fn fresh_proofs_of_the_former_daemon_count_until_there_are_others() {
         let (reports, _receiver) = mpsc::channel(1);
         let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let proofs = [
-            ("IPv4".to_owned(), proof(&Proof::Proved { at })),
-            ("IPv6".to_owned(), proof(&Proof::Proved { at })),
-        ];
-        let former = Status { proofs: proofs.into(), ..Status::default() };
+        let both = IpFamily::ALL.map(|family| (family, Proof::Proved { at })).into();
+        let health = status::Health::from(&Proofs { local: both, ..Proofs::none() });
+        let former = Status { health: Some(health), ..Status::default() };
         let voice = Voice::new(reports, &former);
         let families = |proofs: &Proofs, age: u64| -> Vec<IpFamily> {
             voice.with_former(proofs, at + Duration::from_secs(age)).local.into_keys().collect()

@@ -74,7 +74,7 @@ async fn run(request: &Request) -> Result<Outcome> {
 /// A part could not be removed.
 pub fn cleanup(options: &Options) -> Result<Vec<String>> {
     match endpoint::perform(&request(options, None)) {
-        Outcome::Failed(why) => bail!("remove the health endpoint: {why}"),
+        Outcome::Failed(why) | Outcome::Refused(why) => bail!("remove the health endpoint: {why}"),
         outcome => {
             endpoint::forget(&options.state)?;
             Ok(match outcome {

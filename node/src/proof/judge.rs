@@ -1,6 +1,7 @@
 //! The proofs from what the schedule knows. Pure.
 
 use std::collections::BTreeMap;
+use std::time::SystemTime;
 
 use ferrule_kernel::ip::IpFamily;
 
@@ -27,24 +28,56 @@ pub(super) fn targets(endpoint: &Endpoint, input: &Input) -> BTreeMap<Key, Targe
     targets
 }
 
+/// Why there is no endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// It is not made yet.
+    Yet,
+    /// Nothing can be known.
+    Unknown(String),
+    /// The plugins refuse a pod, again and again since then.
+    Refused(SystemTime, String),
+}
+
+impl Missing {
+    /// The reason, for people.
+    pub(super) fn why(&self) -> &str {
+        match self {
+            Missing::Yet => "the health endpoint is not made yet",
+            Missing::Unknown(why) | Missing::Refused(_, why) => why,
+        }
+    }
+}
+
 /// All proofs. `endpoint`: the endpoint, or why there is none.
-pub(super) fn proofs(endpoint: Result<&Endpoint, &str>, input: &Input, schedule: &Schedule) -> Proofs {
+pub(super) fn proofs(endpoint: Result<&Endpoint, &Missing>, input: &Input, schedule: &Schedule) -> Proofs {
     let unknown = |why: &str| Proof::Unknown(why.to_owned());
     let networks = input.wanted.iter().flat_map(|wanted| wanted.networks());
-    let local = networks.map(|network| IpFamily::of(network.ip())).map(|family| {
+    let local = networks.map(|network| IpFamily::of(network.ip())).filter_map(|family| {
         let proof = match endpoint {
-            Err(why) => unknown(why),
+            Err(Missing::Yet) => return None,
+            Err(Missing::Unknown(why)) => unknown(why),
+            Err(Missing::Refused(since, why)) => {
+                Proof::Lost { since: *since, why: format!("the plugins refuse a pod: {why}") }
+            }
             Ok(_) => {
-                both(family, schedule.proof(&Key::Gateway(family)), schedule.proof(&Key::Forwarded(family)))
+                let keys = [Key::Gateway(family), Key::Forwarded(family)];
+                let [gateway, forwarded] = keys.map(|key| schedule.proof(&key));
+                let is_lost = |proof: &Option<Proof>| matches!(proof, Some(Proof::Lost { .. }));
+                let is_new = |proof: &Option<Proof>| matches!(proof, Some(Proof::Unknown(_)));
+                if !is_lost(&gateway) && !is_lost(&forwarded) && (is_new(&gateway) || is_new(&forwarded)) {
+                    return None;
+                }
+                both(family, gateway, forwarded)
             }
         };
-        (family, proof)
+        Some((family, proof))
     });
     let peers = input.peers.iter().map(|(name, families)| {
         let of = |(family, target): (&IpFamily, &Result<Target, String>)| {
             let proof = match (target, endpoint) {
                 (Err(why), _) => unknown(why),
-                (Ok(_), Err(why)) => unknown(why),
+                (Ok(_), Err(missing)) => unknown(missing.why()),
                 (Ok(_), Ok(_)) => {
                     let found = schedule.proof(&Key::Peer(name.clone(), *family));
                     found.unwrap_or_else(|| unknown("this node has no health endpoint of this family"))

@@ -30,7 +30,7 @@ pub use schedule::Target;
 pub struct Proofs {
     /// The endpoint, if there is one.
     pub endpoint: Option<Endpoint>,
-    /// Whether packets leave and reach a pod of this node, for each family of its podCIDRs.
+    /// Whether packets leave and reach a pod of this node, for each family of its podCIDRs. One that was not asked yet has no entry.
     pub local: BTreeMap<IpFamily, Proof>,
     /// Whether the endpoints of the other nodes answer, by the node's name and family.
     pub peers: BTreeMap<String, BTreeMap<IpFamily, Proof>>,
@@ -39,7 +39,7 @@ pub struct Proofs {
 /// One thing that is asked for again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// Nothing is known, and why: the endpoint is off, has no address, or was not asked yet.
+    /// Nothing is known, and why: the endpoint is off or has no address, or the node was not asked yet.
     Unknown(String),
     /// It answered.
     Proved {

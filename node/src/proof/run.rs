@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use super::attach::{call, request, seen};
 use super::echo::Echo;
 use super::endpoint::{Endpoint, NETNS, Outcome, Wanted, has_room, is_kept, used};
-use super::judge::{proofs, targets};
+use super::judge::{Missing, proofs, targets};
 use super::schedule::{Key, Now, Schedule};
 use super::{Input, Proofs};
 use crate::arguments::{Options, Switch};
@@ -86,7 +86,9 @@ struct Keeper {
     input: Input,
     schedule: Schedule,
     /// The endpoint, or why there is none.
-    endpoint: Result<Endpoint, String>,
+    endpoint: Result<Endpoint, Missing>,
+    /// Since when the plugins refuse it.
+    refused: Option<SystemTime>,
     /// The one that the process makes or has made.
     wanted: Option<Wanted>,
     /// When the process is started next.
@@ -104,14 +106,15 @@ impl Keeper {
     fn new(options: Options, output: watch::Sender<Proofs>) -> Keeper {
         let now = Instant::now();
         let is_off = options.health == Switch::Off;
-        let why = if is_off { "--health is off" } else { "the health endpoint is not made yet" };
+        let missing = if is_off { Missing::Unknown("--health is off".to_owned()) } else { Missing::Yet };
         Keeper {
             options,
             output,
             start: now,
             input: Input::default(),
             schedule: Schedule::new(),
-            endpoint: Err(why.to_owned()),
+            endpoint: Err(missing),
+            refused: None,
             wanted: None,
             // One of a former daemon goes. Otherwise the first plan decides.
             due: is_off.then_some(now),
@@ -159,11 +162,13 @@ impl Keeper {
     fn attached(&mut self, outcome: Outcome) -> Option<Echo> {
         let former = self.endpoint.clone();
         let path = seen(self.options.root.as_deref(), Path::new(NETNS[0]));
+        let is_refused = matches!(outcome, Outcome::Refused(_));
+        self.refused = self.refused.or_else(|| Some(SystemTime::now())).filter(|_| is_refused);
         let made = match outcome {
             Outcome::Made(endpoint) => {
                 Echo::open(&path).map(|echo| (endpoint, echo)).map_err(|error| (format!("{error:#}"), true))
             }
-            Outcome::Failed(why) => Err((why, true)),
+            Outcome::Failed(why) | Outcome::Refused(why) => Err((why, true)),
             Outcome::Denied(why) => Err((why, false)),
             Outcome::Removed(_) if self.is_off() => Err(("--health is off".to_owned(), false)),
             Outcome::Removed(_) => Err(("no conflist is in place".to_owned(), false)),
@@ -181,14 +186,20 @@ impl Keeper {
                     (self.due, self.failures) =
                         (Some(Instant::now() + wait), self.failures.saturating_add(1));
                 }
-                (Err(why), None)
+                // A plugin may be replaced just now: the second attempt counts.
+                let missing = match self.refused {
+                    Some(_) if self.failures < 2 => self.endpoint.clone().err().unwrap_or(Missing::Yet),
+                    Some(since) => Missing::Refused(since, why),
+                    None => Missing::Unknown(why),
+                };
+                (Err(missing), None)
             }
         };
         self.endpoint = endpoint;
         if self.endpoint != former && !self.is_off() {
             match &self.endpoint {
                 Ok(endpoint) => log!("health endpoint: {endpoint}"),
-                Err(why) => log!("no health endpoint: {why}"),
+                Err(missing) => log!("no health endpoint: {}", missing.why()),
             }
         }
         if self.input.wanted != self.wanted && !self.is_off() {
@@ -259,8 +270,7 @@ impl Keeper {
         let waited = self.published.elapsed();
         if waited >= self.gap(if self.has_changed { CHANGES } else { AGES }) {
             (self.published, self.has_changed) = (Instant::now(), false);
-            let endpoint = self.endpoint.as_ref().map_err(String::as_str);
-            let new = proofs(endpoint, &self.input, &self.schedule);
+            let new = proofs(self.endpoint.as_ref(), &self.input, &self.schedule);
             self.output.send_if_modified(|former| {
                 let differs = *former != new;
                 *former = new;

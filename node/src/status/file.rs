@@ -1,6 +1,5 @@
 //! `status.json`, and the lock that says whether a daemon runs.
 
-use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::net::IpAddr;
@@ -27,9 +26,6 @@ pub struct Status {
     /// Why it is not ready; the worst reasons first.
     #[serde(default)]
     pub reasons: Vec<Reason>,
-    /// What the health endpoint has found on this node, by family.
-    #[serde(default)]
-    pub proofs: BTreeMap<String, Proof>,
     pub api: Api,
     pub conflist: Conflist,
     /// The other nodes, sorted by name.
@@ -97,18 +93,6 @@ pub struct Reason {
     pub word: String,
 }
 
-/// Whether something answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", tag = "state")]
-pub enum Proof {
-    /// Nothing is known, and why.
-    Unknown { why: String },
-    /// It answered last at this time, RFC 3339.
-    Proved { at: String },
-    /// It does not answer since then.
-    Lost { since: String, why: String },
-}
-
 /// Another node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
@@ -120,9 +104,6 @@ pub struct Node {
     /// How it stands: `proved`, `unknown`, `new`, `not_ready`, `restarting`, `waits` or `lost`.
     #[serde(default)]
     pub standing: String,
-    /// Whether its pods answer, by family.
-    #[serde(default)]
-    pub proofs: BTreeMap<String, Proof>,
 }
 
 /// A podCIDR of another node.
@@ -224,8 +205,7 @@ mod tests {
         assert_eq!(read(folder.path()).unwrap(), None);
         let network = |way| Network { network: "10.0.0.0/24".into(), way, detail: "x".into(), probe: None };
         let node: Node = serde_json::from_str(r#"{"name":"n","networks":[],"since":""}"#).unwrap();
-        let proofs = [("IPv4".to_owned(), Proof::Lost { since: "S".into(), why: "W".into() })].into();
-        let nodes = vec![Node { networks: vec![network(Way::Vxlan)], proofs, ..node }];
+        let nodes = vec![Node { networks: vec![network(Way::Vxlan)], ..node }];
         let status = Status { node: "n1".into(), nodes, ..Status::default() };
         write(folder.path(), &status).unwrap();
         assert_eq!(read(folder.path()).unwrap(), Some(status));

@@ -9,11 +9,10 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result, bail};
 use cni_common::line::{Line, Text, clean};
 use ferrule_kernel::ip::IpFamily;
-use humantime::{format_duration, parse_rfc3339};
 use ipnetwork::IpNetwork;
 use serde_json::{Value, json};
 
-use super::{Proof, Source, Status, Way, read, runs};
+use super::{Source, Status, Way, read, runs};
 use crate::arguments::Options;
 use crate::probe::probe;
 use crate::word::Word;
@@ -86,7 +85,7 @@ fn to_text(
     answers: &Answers,
     now: SystemTime,
 ) -> String {
-    let Status { node, mode, word, reasons, proofs, health, api, conflist, nodes } = status;
+    let Status { node, mode, word, reasons, api, conflist, nodes, health } = status;
     let mut text = match is_running {
         true => format!("{}\n", Line::new(word)),
         false => format!("the daemon does not run; its last word was: {}\n", Line::new(word)),
@@ -100,17 +99,6 @@ fn to_text(
         let _ = writeln!(text, "    {}", Line::new(&reason.remedy));
     }
     let _ = writeln!(text, "{}", Line::new(format_args!("node {node}, mode {mode}")));
-    for (family, found) in proofs {
-        let found = match found {
-            Proof::Unknown { why } => format!("unknown whether they can talk: {why}"),
-            found => proof(Some(found), now),
-        };
-        let _ = writeln!(text, "{}", Line::new(format_args!("pods of this node, {family}: {found}")));
-    }
-    if let Some(health) = health {
-        let addresses: Vec<String> = health.addresses.iter().map(ToString::to_string).collect();
-        let _ = writeln!(text, "health endpoint: {}", addresses.join(" "));
-    }
     let _ = match &api.error {
         None if api.connected => writeln!(text, "API server: followed since {}", api.since),
         None => writeln!(text, "API server: not reached yet"),
@@ -136,6 +124,9 @@ fn to_text(
             "addresses in use outside of these networks: {count}, such as {first}: pods from before a change keep theirs"
         );
     }
+    text.push_str(&health.as_ref().map(|health| health.to_text(now)).unwrap_or_default());
+    let peers = health.iter().flat_map(|health| &health.peers);
+    let proofs: BTreeMap<_, _> = peers.map(|row| ((row.node.as_str(), row.family.clone()), row)).collect();
     let mut rows = vec![["NODE", "PODS", "WAY", "SINCE", "PROOF", "ANSWER"].map(str::to_owned)];
     for node in nodes {
         for network in &node.networks {
@@ -152,13 +143,14 @@ fn to_text(
                 None => "-".to_owned(),
             };
             let family =
-                network.network.parse::<IpNetwork>().map(|network| IpFamily::of(network.ip()).to_string());
-            let found = family.ok().and_then(|family| node.proofs.get(&family));
+                network.network.parse().ok().map(|network: IpNetwork| IpFamily::of(network.ip()).to_string());
+            let found = family.and_then(|family| proofs.get(&(node.name.as_str(), family)));
             let shown = match (found, node.standing.as_str()) {
-                (Some(Proof::Lost { .. }), standing @ ("new" | "not_ready" | "restarting")) => {
-                    format!("{} ({})", proof(found, now), standing.replace('_', " "))
+                (None, _) => "-".to_owned(),
+                (Some(row), standing @ ("new" | "not_ready" | "restarting")) if row.proof == "lost" => {
+                    format!("{} ({})", row.to_text(now), standing.replace('_', " "))
                 }
-                _ => proof(found, now),
+                (Some(row), _) => row.to_text(now),
             };
             rows.push([node.name.clone(), network.network.clone(), way, node.since.clone(), shown, answer]);
         }
@@ -170,20 +162,6 @@ fn to_text(
     }
     text.push_str(&columns(&rows));
     text
-}
-
-/// A proof with its age.
-fn proof(found: Option<&Proof>, now: SystemTime) -> String {
-    let age = |since: &str| {
-        let since = parse_rfc3339(since).unwrap_or(now);
-        format_duration(Duration::from_secs(now.duration_since(since).unwrap_or_default().as_secs()))
-    };
-    match found {
-        None => "-".to_owned(),
-        Some(Proof::Unknown { why }) => format!("unknown: {why}"),
-        Some(Proof::Proved { at }) => format!("{} ago", age(at)),
-        Some(Proof::Lost { since, why }) => format!("lost for {}: {why}", age(since)),
-    }
 }
 
 /// A table: two spaces between the columns.
@@ -203,8 +181,28 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use humantime::parse_rfc3339;
+
     use super::*;
-    use crate::status::{Network, Node, Reason};
+    use crate::status::{Health, Network, Node, Reason, Row};
+
+    fn health() -> Health {
+        let row = |node: &str, family: &str, proof: &str, since: Option<&str>, why: Option<&str>| Row {
+            node: node.into(),
+            family: family.into(),
+            proof: proof.into(),
+            since: since.map(str::to_owned),
+            why: why.map(str::to_owned),
+        };
+        let begin = Some("2026-01-01T00:00:00Z");
+        let peers = vec![
+            row("n2", "IPv4", "lost", begin, Some("no answer")),
+            row("n3", "IPv6", "proved", Some("2026-01-01T00:01:00Z"), None),
+        ];
+        let local =
+            vec![row("", "IPv4", "proved", begin, None), row("", "IPv6", "unknown", None, Some("it is off"))];
+        Health { local, peers, ..Health::default() }
+    }
 
     fn status(store: &std::path::Path) -> Status {
         let network = |network: &str, way, detail: &str, probe: Option<&str>| Network {
@@ -218,13 +216,6 @@ mod tests {
             networks,
             since: "2026-01-01T00:00:00Z".into(),
             standing: "restarting".into(),
-            proofs: BTreeMap::from([
-                (
-                    "IPv4".to_owned(),
-                    Proof::Lost { since: "2026-01-01T00:00:00Z".into(), why: "no answer".into() },
-                ),
-                ("IPv6".to_owned(), Proof::Proved { at: "2026-01-01T00:01:00Z".into() }),
-            ]),
         };
         let mut status = Status {
             node: "n1".into(),
@@ -237,10 +228,7 @@ mod tests {
                 remedy: "look there".into(),
                 word: "degraded".into(),
             }],
-            proofs: BTreeMap::from([
-                ("IPv4".to_owned(), Proof::Proved { at: "2026-01-01T00:00:00Z".into() }),
-                ("IPv6".to_owned(), Proof::Unknown { why: "it is off".into() }),
-            ]),
+            health: Some(health()),
             nodes: vec![
                 node(
                     "n2",
@@ -269,13 +257,15 @@ mod tests {
             "degraded: peer: node n2: no answer",
             "look there",
             "node n1, mode auto",
-            "pods of this node, IPv4: 1m 5s ago",
-            "pods of this node, IPv6: unknown whether they can talk: it is off",
             "API server: not reached yet",
             "conflist (not written): 10.244.1.0/24, MTU 0",
+            "no health endpoint",
+            "other nodes: 1 of 2 proved, the oldest 5 s ago",
+            "pods of this node, IPv4: 65 s ago",
+            "pods of this node, IPv6: unknown: it is off",
             "NODE PODS WAY SINCE PROOF ANSWER",
-            "n2 10.244.2.0/24 via 192.0.2.2 dev eth0 2026-01-01T00:00:00Z lost for 1m 5s: no answer (restarting) 0.2 ms",
-            "n3 fd00::/64 refused: it is so 2026-01-01T00:00:00Z 5s ago -",
+            "n2 10.244.2.0/24 via 192.0.2.2 dev eth0 2026-01-01T00:00:00Z lost since 2026-01-01T00:00:00Z: no answer (restarting) 0.2 ms",
+            "n3 fd00::/64 refused: it is so 2026-01-01T00:00:00Z 5 s ago -",
             "n4 - waits: the node has no podCIDR 2026-01-01T00:00:00Z - -",
         ];
         assert_eq!(lines, expected, "{text}");

@@ -230,7 +230,7 @@ fn two_servers() {
     let mut cluster = Cluster::new();
     let other = serve(&cluster.hub, &cluster.store, OTHER);
     for member in cluster.members_mut() {
-        member.start(&format!("--api-server {API},{OTHER} --longest-pause 1"));
+        member.start(&format!("--api-server {API},{OTHER} --longest-pause 1 --health off"));
     }
     cluster.settled();
     let expected = ways(&cluster);

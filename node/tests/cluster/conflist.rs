@@ -146,6 +146,7 @@ fn status_and_cleanup() {
     for word in ["10.244.2.0/24", "fd00:244:3::/64", "vxlan"] {
         assert!(text.contains(word), "no {word}: {text}");
     }
+    a.until("ready", || a.http("/readyz").0 == 200);
     let output = a.run("status --json");
     let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(output.status.success() && parsed.is_object(), "{parsed}");

@@ -10,32 +10,26 @@ use serde_json::{Value, json};
 use crate::lab::{Cluster, node_path, wait};
 use crate::member::{CONFLIST, Member};
 
-const ON: &str = "--health on";
+const ON: &str = "--health on --main bridge";
 const STORE: &str = "/var/lib/cni/networks/ferrule";
 const NETNS: &str = "/run/netns/ferrule-health";
 
-fn status(member: &Member) -> Value {
-    let text = member.node.read_file("/run/ferrule/node/status.json").unwrap_or_default();
-    serde_json::from_str::<Value>(&text).unwrap_or_default()
-}
-
 fn health(member: &Member) -> Value {
-    status(member)["health"].take()
+    let text = member.node.read_file("/run/ferrule/node/status.json").unwrap_or_default();
+    serde_json::from_str::<Value>(&text).unwrap_or_default()["health"].take()
 }
 
 /// The proofs as lines: `local IPv4 proved`, `b IPv6 lost: why`.
 fn proofs(member: &Member) -> Vec<String> {
-    let status = status(member);
-    let line = |name: &str, family: &str, proof: &Value| {
-        let why = proof["why"].as_str().map_or_else(String::new, |why| format!(": {why}"));
-        format!("{name} {family} {}{why}", proof["state"].as_str().unwrap())
-    };
-    let of = |name: &str, proofs: &Value| -> Vec<String> {
-        proofs.as_object().into_iter().flatten().map(|(family, proof)| line(name, family, proof)).collect()
-    };
-    let peers = status["nodes"].as_array().into_iter().flatten();
-    let peers = peers.flat_map(|node| of(node["name"].as_str().unwrap(), &node["proofs"]));
-    of("local", &status["proofs"]).into_iter().chain(peers).collect()
+    let health = health(member);
+    let rows =
+        ["local", "peers"].into_iter().flat_map(|key| health[key].as_array().cloned().unwrap_or_default());
+    rows.map(|row| {
+        let name = row["node"].as_str().filter(|name| !name.is_empty()).unwrap_or("local");
+        let why = row["why"].as_str().map_or_else(String::new, |why| format!(": {why}"));
+        format!("{name} {} {}{why}", row["family"].as_str().unwrap(), row["proof"].as_str().unwrap())
+    })
+    .collect()
 }
 
 /// Waits until a proof begins like this, for both families: `b lost: no answer`.
@@ -143,8 +137,8 @@ fn each_fault_is_found_where_it_is() {
 fn a_peer_without_a_valid_endpoint_is_unknown() {
     let mut cluster = Cluster::new();
     cluster.a.start(ON);
-    cluster.b.start("");
-    cluster.c.start("");
+    cluster.b.start("--health off");
+    cluster.c.start("--health off");
     cluster.settled();
     // It would correct its annotation.
     cluster.b.end("KILL");

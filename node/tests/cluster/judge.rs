@@ -83,7 +83,7 @@ fn got(witness: &Result<Witness, String>, others: &[(&str, &Witness)]) -> Got {
     let mut script = String::new();
     for (_, to, mtu) in targets() {
         let size = mtu - if to.is_ipv4() { 28 } else { 48 };
-        script += &format!("ping -n -q -c 1 -W 2 -M do -s {size} {to} >/dev/null 2>&1 && echo {to} &\n");
+        script += &format!("ping -n -q -c 1 -W 4 -M do -s {size} {to} >/dev/null 2>&1 && echo {to} &\n");
     }
     let answers = witness.pod.sh(&format!("{script}wait")).map_err(|error| format!("{error:#}"))?;
     let has = |to: IpAddr| answers.lines().any(|line| line.parse() == Ok(to));

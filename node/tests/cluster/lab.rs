@@ -81,6 +81,7 @@ impl Cluster {
     }
 
     /// The test leaves the network in a state in which no word can agree with the pods, and why.
+    #[allow(dead_code, reason = "for a test that breaks the network in such a way")]
     pub(crate) fn breaks(&self, why: &'static str) {
         self.broken.set(Some(why));
     }

@@ -84,13 +84,11 @@ impl Member {
 
     /// The program with its files. `wrapper`: a command before it, such as strace. Standard error goes to the log.
     pub(crate) fn command(&self, wrapper: &str, arguments: &str) -> Command {
-        // Without proofs, which need time and change the status, unless a test asks for them.
-        let health = if arguments.contains("--health") { "" } else { "--health off" };
         let plugins = bin_dir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", &format!(
-            "exec {wrapper} {} {health} --plugins {} --kubeconfig {KUBECONFIG} --node-name {} --conflist {CONFLIST} --no-repair --gc-every 0 \
-             --patience 2 --machine-id {MACHINE} {arguments} 2>>{LOG}",
+            "exec {wrapper} {} --plugins {} --kubeconfig {KUBECONFIG} --node-name {} --conflist {CONFLIST} --no-repair --gc-every 0 --patience 2 \
+             --machine-id {MACHINE} {arguments} 2>>{LOG}",
             self.program.display(), plugins.display(), self.name
         )]);
         command

@@ -80,6 +80,8 @@ pub(super) enum Outcome {
     Removed(bool),
     /// There is none, and why: pods need the addresses.
     Denied(String),
+    /// The plugins refuse it, as they would a pod.
+    Refused(String),
     /// It failed.
     Failed(String),
 }
@@ -183,10 +185,11 @@ impl Worker<'_> {
         self.make(wanted, used).or_else(|error| {
             // The next attempt begins anew.
             let _ = self.remove();
-            match error.downcast::<Denied>() {
-                Ok(Denied(why)) => Ok(Outcome::Denied(why)),
-                Err(error) => Err(error),
-            }
+            let error = match error.downcast::<Denied>() {
+                Ok(Denied(why)) => return Ok(Outcome::Denied(why)),
+                Err(error) => error,
+            };
+            error.downcast::<Refused>().map(|Refused(why)| Outcome::Refused(why))
         })
     }
 
@@ -241,7 +244,10 @@ impl Worker<'_> {
         let mut results = Vec::new();
         for (attachment, path) in self.attachments(&record.conflists).zip(NETNS) {
             netns::make(Path::new(path))?;
-            results.push(attachment.add()?);
+            match attachment.add() {
+                Ok(result) => results.push(result),
+                Err(error) => bail!(Refused(format!("{error:#}"))),
+            }
         }
         record.results = results;
         self.write(&record)?;
@@ -321,6 +327,18 @@ fn host_end(result: &Value) -> Option<String> {
     let link = result["interfaces"].as_array()?.iter().take_while(is_on_host).last()?;
     link["name"].as_str().map(str::to_owned)
 }
+
+/// The plugins refuse it.
+#[derive(Debug)]
+struct Refused(String);
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refused {}
 
 /// Pods need the addresses.
 #[derive(Debug)]
