@@ -81,9 +81,12 @@ impl Preparer {
         let nics = self.nics.borrow().clone();
         let node = Node { driver: &self.driver, pool: &self.node, nics: &nics };
         let record = claim::record(&found, &asked, node)?;
-        let (folder, written) = (self.folder.clone(), record.clone());
+        let (folder, written, driver) = (self.folder.clone(), record.clone(), self.driver.clone());
         let write = move || {
             let locked = folder.lock()?;
+            for stray in locked.strays()? {
+                log!("{driver}: passes over {}, which is no folder of a pod: remove it", stray.display());
+            }
             // The kubelet has got its answer, and may have prepared the claim for the next pod.
             if Instant::now() > deadline {
                 return Err(io::ErrorKind::TimedOut.into());

@@ -21,8 +21,10 @@ use super::cluster::Cluster;
 const WINDOW: Duration = Duration::from_millis(50);
 /// When a report that failed is tried again.
 const RETRY: Duration = Duration::from_secs(10);
-/// The statuses that no repetition changes: forbidden; not found; another claim has the name.
-const FINAL: [u16; 3] = [403, 404, 409];
+/// The statuses that no repetition changes: forbidden; not found; another claim has the name; invalid.
+const FINAL: [u16; 4] = [403, 404, 409, 422];
+/// The most addresses of a device that the API server takes.
+const MAX_IPS: usize = 16;
 
 pub(super) struct Reporter {
     pub(super) cluster: Arc<Cluster>,
@@ -46,7 +48,12 @@ impl Reporter {
                     continue;
                 }
                 match self.report(&claim, &devices).await {
-                    Ok(()) => drop(reported.insert(uid, devices)),
+                    Ok(()) => {
+                        for (device, count) in cut(&devices) {
+                            self.log(&claim, &format!("it has {MAX_IPS} of the {count} addresses of {device}: the API server takes no more"));
+                        }
+                        reported.insert(uid, devices);
+                    }
                     Err(why) => {
                         is_done = false;
                         if why != problem {
@@ -75,7 +82,7 @@ impl Reporter {
         let claims: Api<ResourceClaim> = Api::namespaced(self.cluster.client().await?, &claim.namespace);
         let status = json!({"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
             "metadata": {"name": claim.name, "namespace": claim.namespace, "uid": claim.uid},
-            "status": {"devices": devices}});
+            "status": {"devices": shortened(devices)}});
         let params = PatchParams::apply(&self.driver).force();
         let patch = Patch::Apply(&status);
         let request = claims.patch_status(&claim.name, &params, &patch);
@@ -91,6 +98,26 @@ impl Reporter {
     fn log(&self, claim: &Ref, why: &str) {
         log!("{}: the status of the claim {}/{}: {why}", self.driver, claim.namespace, claim.name);
     }
+}
+
+/// The entries with as many addresses as the API server takes.
+fn shortened(devices: &[Value]) -> Vec<Value> {
+    let mut devices = devices.to_vec();
+    for device in &mut devices {
+        if let Some(ips) = device["networkData"]["ips"].as_array_mut() {
+            ips.truncate(MAX_IPS);
+        }
+    }
+    devices
+}
+
+/// The devices with more addresses than that, and how many they have.
+fn cut(devices: &[Value]) -> impl Iterator<Item = (&str, usize)> {
+    let count = |device: &Value| device["networkData"]["ips"].as_array().map_or(0, Vec::len);
+    devices
+        .iter()
+        .map(move |device| (device["device"].as_str().unwrap_or_default(), count(device)))
+        .filter(|(_, count)| *count > MAX_IPS)
 }
 
 /// For each claim, by UID, the entries of our devices.
@@ -137,4 +164,20 @@ pub(super) fn attached(folder: &Path) -> io::Result<Vec<Attached>> {
     }
     all.sort_by_key(|(written, _)| *written);
     Ok(all.into_iter().map(|(_, attached)| attached).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sixteen_addresses_are_reported_and_the_rest_is_told() {
+        let device = |name: &str, count: usize| {
+            let ips: Vec<String> = (0..count).map(|n| format!("10.0.0.{n}/24")).collect();
+            json!({"device": name, "networkData": {"interfaceName": "net1", "ips": ips}})
+        };
+        let devices = [device("eth1", 16), device("eth2", 20)];
+        assert_eq!(cut(&devices).collect::<Vec<_>>(), [("eth2", 20)]);
+        assert_eq!(shortened(&devices), [device("eth1", 16), device("eth2", 16)]);
+    }
 }

@@ -74,6 +74,24 @@ fn a_claim_passes_from_pod_to_pod() {
 }
 
 #[test]
+fn strays_in_the_folder_of_the_records_are_named_and_passed_over() {
+    let cluster = Cluster::new();
+    let kubelet = cluster.dra_kubelet(DraRelease::V1_34);
+    let _daemon = cluster.daemon("");
+    cluster.registered(&kubelet, 1);
+    fs::create_dir_all(cluster.path("data/dra")).unwrap();
+    // The first one has the name of a pod.
+    for stray in ["abc", "notes.txt"] {
+        fs::write(cluster.path(&format!("data/dra/{stray}")), "").unwrap();
+    }
+    cluster.claim("c1", &[("nic", "eth1")], None);
+    assert_eq!(cluster.prepare(&kubelet, &["c1"]), ["nic=eth1"]);
+    cluster.says("dra/abc, which is no folder of a pod: remove it");
+    cluster.unprepare(&kubelet, &["c1"]);
+    assert_eq!(cluster.record("c1"), None);
+}
+
+#[test]
 fn fifty_claims_at_once() {
     let cluster = Cluster::new();
     let links = (1..=50).map(|n| format!("link add ethx{n} type veth peer name px{n}\n"));
@@ -118,6 +136,12 @@ fn claims_that_cannot_be_prepared_leave_nothing() {
             "eth1",
             nic_config(json!({"vlan": 5})),
             "request \"nic\": the parameters: vlan: unknown field `vlan`",
+        ),
+        (
+            "c7",
+            "eth1",
+            nic_config(json!({"addresses": ["0.0.0.0/0"]})),
+            "request \"nic\": addresses: \"0.0.0.0/0\" is no address of an interface",
         ),
         (
             "c3",

@@ -77,7 +77,21 @@ impl Folder {
     /// # Errors
     /// The folder cannot be listed.
     pub fn pods(&self) -> io::Result<Vec<String>> {
-        Ok(names(&self.0)?.filter(|name| is_uid(name)).collect())
+        Ok(names(&self.0)?.filter(|name| is_uid(name) && self.is_folder(name)).collect())
+    }
+
+    /// What lies beside the folders of the pods, and is none: passed over.
+    ///
+    /// # Errors
+    /// The folder cannot be listed.
+    pub fn strays(&self) -> io::Result<Vec<PathBuf>> {
+        let is_stray = |name: &String| !is_uid(name) || !self.is_folder(name);
+        Ok(names(&self.0)?.filter(is_stray).map(|name| self.0.join(name)).collect())
+    }
+
+    /// Not behind a link.
+    fn is_folder(&self, name: &str) -> bool {
+        fs::symlink_metadata(self.0.join(name)).is_ok_and(|metadata| metadata.is_dir())
     }
 
     /// The record of a claim for a pod; `None` without a file.

@@ -17,6 +17,11 @@ const MAX_ADDRESSES: usize = 64;
 /// The MTU range in bytes that the kernel accepts for an Ethernet link.
 const MTU: std::ops::RangeInclusive<u32> = 68..=65535;
 
+/// The least MTU with which the kernel has IPv6.
+const IPV6_MTU: u32 = 1280;
+/// Names that every pod has: an interface, and folders of settings in `/proc/sys/net`.
+const TAKEN: [&str; 3] = ["lo", "all", "default"];
+
 /// The devices of one claim for one pod.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -200,8 +205,8 @@ impl Claimed {
         self.link.check()?;
         if let Some(name) = self.name() {
             check_ifname(name).map_err(|error| format!("ifName {name:?}: {}", error.msg))?;
-            if name == "lo" {
-                return Err("ifName \"lo\": every pod has this interface".to_owned());
+            if TAKEN.contains(&name) {
+                return Err(format!("ifName {name:?}: every pod has this interface or folder of settings"));
             }
         }
         if let Some(cni) = &self.cni {
@@ -229,8 +234,19 @@ impl Claimed {
         if self.addresses.len().max(self.routes.len()) > MAX_ADDRESSES {
             return Err(format!("more than {MAX_ADDRESSES} addresses or routes"));
         }
-        self.addresses.iter().try_for_each(|one| prefix(one).map_err(|why| format!("addresses: {why}")))?;
-        self.routes.iter().try_for_each(|one| one.check().map_err(|why| format!("routes: {why}")))
+        let addresses = addresses(&self.addresses).map_err(|why| format!("addresses: {why}"))?;
+        if let Some(mtu) = self.mtu.filter(|mtu| *mtu < IPV6_MTU && addresses.iter().any(|one| one.is_ipv6()))
+        {
+            return Err(format!("mtu {mtu}: addresses of IPv6 need at least {IPV6_MTU}"));
+        }
+        let each = |one: &Route| {
+            let dst = one.check()?;
+            match addresses.iter().any(|address| address.is_ipv4() == dst.is_ipv4()) {
+                true => Ok(()),
+                false => Err(format!("{dst}: the device has no address of this family")),
+            }
+        };
+        self.routes.iter().try_for_each(|one| each(one).map_err(|why| format!("routes: {why}")))
     }
 }
 
@@ -249,26 +265,42 @@ impl Link {
 }
 
 impl Route {
-    fn check(&self) -> Result<(), String> {
-        prefix(&self.dst)?;
-        let Some(gw) = &self.gw else { return Ok(()) };
+    /// Returns the destination.
+    fn check(&self) -> Result<IpNetwork, String> {
+        let dst = prefix(&self.dst)?;
+        let Some(gw) = &self.gw else { return Ok(dst) };
         let is_v4 = |text: &str| text.contains('.') && !text.contains(':');
         match gw.parse::<std::net::IpAddr>() {
             Err(_) => Err(format!("gw {gw:?} is no IP address")),
             Ok(_) if is_v4(gw) != is_v4(&self.dst) => {
                 Err(format!("gw {gw:?} and dst {:?} differ in family", self.dst))
             }
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(dst),
         }
     }
 }
 
 /// Checks an address with a prefix length.
-fn prefix(text: &str) -> Result<(), String> {
-    match text.contains('/') && text.parse::<IpNetwork>().is_ok() {
-        true => Ok(()),
-        false => Err(format!("{text:?} is no IP address with a prefix length")),
+fn prefix(text: &str) -> Result<IpNetwork, String> {
+    let network = text.parse().ok().filter(|_| text.contains('/'));
+    network.ok_or_else(|| format!("{text:?} is no IP address with a prefix length"))
+}
+
+/// Checks the addresses of a device: an interface can have each of them, and once.
+fn addresses(texts: &[String]) -> Result<Vec<IpNetwork>, String> {
+    let mut addresses: Vec<IpNetwork> = Vec::new();
+    for text in texts {
+        let address = prefix(text)?;
+        let ip = address.ip();
+        if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || address.prefix() == 0 {
+            return Err(format!("{text:?} is no address of an interface"));
+        }
+        if addresses.iter().any(|other| other.ip() == ip) {
+            return Err(format!("{ip} is there twice"));
+        }
+        addresses.push(address);
     }
+    Ok(addresses)
 }
 
 #[cfg(test)]
@@ -308,6 +340,26 @@ pub(super) mod tests {
         for (keys, why) in [
             (r#","ifName":"a/b""#, "request \"nic\": ifName \"a/b\": interface name contains / or : or"),
             (r#","ifName":"lo""#, "request \"nic\": ifName \"lo\": every pod has"),
+            (r#","ifName":"all""#, "request \"nic\": ifName \"all\": every pod has"),
+            (r#","ifName":"default""#, "request \"nic\": ifName \"default\": every pod has"),
+            (
+                r#","mtu":1279,"addresses":["fd00::2/64"]"#,
+                "request \"nic\": mtu 1279: addresses of IPv6 need at least 1280",
+            ),
+            (r#","addresses":["0.0.0.0/0"]"#, "request \"nic\": addresses: \"0.0.0.0/0\" is no address of"),
+            (r#","addresses":["ff02::1/64"]"#, "request \"nic\": addresses: \"ff02::1/64\" is no address of"),
+            (
+                r#","addresses":["10.0.0.2/24","10.0.0.2/16"]"#,
+                "request \"nic\": addresses: 10.0.0.2 is there twice",
+            ),
+            (
+                r#","routes":[{"dst":"10.9.0.0/16"}]"#,
+                "request \"nic\": routes: 10.9.0.0/16: the device has no",
+            ),
+            (
+                r#","addresses":["10.0.0.2/24"],"routes":[{"dst":"fd01::/64"}]"#,
+                "request \"nic\": routes: fd01::/64: the device has no address of this family",
+            ),
             (r#","mtu":67"#, "request \"nic\": mtu 67 (must be between 68 and 65535)"),
             (
                 r#","addresses":["10.0.0.2"]"#,

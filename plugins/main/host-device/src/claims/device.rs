@@ -29,12 +29,31 @@ pub fn name(host: &mut Socket, planned: &mut Planned) -> Result<(), CniError> {
         _ if plugin["type"] == "host-device" => ("device", on_host(host, link)?),
         _ => ("master", on_host(host, link)?),
     };
+    match key {
+        "master" => {}
+        "device" => keep_uplink(host, &value)?,
+        // Without a link it carries nothing.
+        _ => on_host(host, link).or(Ok(String::new())).and_then(|name| keep_uplink(host, &name))?,
+    }
     if key == "master" {
         let found = find(host, &value)?;
         planned.step.raised = found.filter(|link| !link.is_up()).map(|_| value.clone());
     }
     plugin.insert(key.to_owned(), value.into());
     Ok(())
+}
+
+/// A link that has become the node's way out since the claim was prepared stays on the node.
+fn keep_uplink(host: &mut Socket, name: &str) -> Result<(), CniError> {
+    let default = host.default_route_link().context(|| "look up the default route")?;
+    match find(host, name)? {
+        Some(found) if default == Some(found.index) => {
+            let msg = format!("the claimed device {name:?} carries the node's default route");
+            Err(CniError::internal(msg)
+                .with_remedy("give the claim another device, or the node another uplink"))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Sets up the link that the step found down, or down again. One that is gone needs neither.

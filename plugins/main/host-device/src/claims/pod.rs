@@ -9,6 +9,9 @@ use ferrule_kubelet::claims::{KubeletState, Record, folder, is_uid};
 
 use super::config::Conf;
 
+/// What helps with a record that cannot be read.
+const BROKEN: &str = "remove the named file, then delete the pod: ferrule-nic writes a record when the kubelet prepares the claim for the next pod";
+
 /// The records of the pod; empty if it has no claim of the driver.
 ///
 /// # Errors
@@ -21,8 +24,10 @@ pub fn records(conf: &Conf, cni_args: &str) -> Result<Vec<Record>, CniError> {
         let msg = format!("K8S_POD_UID={} in CNI_ARGS is no UID of a pod", pod.uid);
         return Err(CniError::new(Code::InvalidEnvironment, msg));
     }
-    let records =
-        conf.records.of_pod(pod.uid).map_err(|error| unknown("read the claims' records", &error))?;
+    let records = conf
+        .records
+        .of_pod(pod.uid)
+        .map_err(|error| unknown("read the claims' records", &error).with_remedy(BROKEN))?;
     let records: Vec<Record> = records.into_iter().filter(|record| record.driver == conf.driver).collect();
     let Some(state) = kubelet_state(conf)? else {
         // A kubelet has started the pod, so it has a folder.
