@@ -4,6 +4,7 @@
 //! with the key `claims` reads the pod's records from the [`folder`], and [`kubelet_state`] tells it whether one is missing. What ADD
 //! has made of them is in an [`attached`] file, until DEL. [`network`] says which configurations a claim may bring along.
 
+mod address;
 pub mod attached;
 pub mod folder;
 pub mod kubelet_state;

@@ -6,6 +6,7 @@ use cni_common::spec::ident::check_ifname;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
+use super::address::{addresses, prefix};
 use super::{Object, is_uid, network};
 
 /// The format of the records that this version writes and reads.
@@ -278,29 +279,6 @@ impl Route {
             Ok(_) => Ok(dst),
         }
     }
-}
-
-/// Checks an address with a prefix length.
-fn prefix(text: &str) -> Result<IpNetwork, String> {
-    let network = text.parse().ok().filter(|_| text.contains('/'));
-    network.ok_or_else(|| format!("{text:?} is no IP address with a prefix length"))
-}
-
-/// Checks the addresses of a device: an interface can have each of them, and once.
-fn addresses(texts: &[String]) -> Result<Vec<IpNetwork>, String> {
-    let mut addresses: Vec<IpNetwork> = Vec::new();
-    for text in texts {
-        let address = prefix(text)?;
-        let ip = address.ip();
-        if ip.is_unspecified() || ip.is_multicast() || ip.is_loopback() || address.prefix() == 0 {
-            return Err(format!("{text:?} is no address of an interface"));
-        }
-        if addresses.iter().any(|other| other.ip() == ip) {
-            return Err(format!("{ip} is there twice"));
-        }
-        addresses.push(address);
-    }
-    Ok(addresses)
 }
 
 #[cfg(test)]
