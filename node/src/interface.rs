@@ -22,7 +22,7 @@ use ipnetwork::IpNetwork;
 use crate::arguments::{Main, Options};
 use crate::conflist::{Kind, Template};
 use crate::kernel::{BRIDGE, Local, Watch, is_link_local};
-use crate::word::{Code, Reason};
+use crate::reason::{Code, Reason};
 
 /// The most pods that a text names.
 const NAMED: usize = 5;

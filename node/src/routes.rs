@@ -9,12 +9,9 @@ use ferrule_kernel::netlink::{Error, Socket};
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
-use crate::kernel::{Local, PROTOCOL, Route, Watch};
+use crate::kernel::{Local, PROTOCOL, Route, Watch, metric};
 use crate::plan::Way;
 use crate::{vxlan, wireguard};
-
-/// The metric that the kernel gives an IPv6 route without one.
-const IPV6_METRIC: u32 = 1024;
 
 /// A change of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -108,11 +105,6 @@ fn resolve(wanted: &BTreeMap<IpNetwork, Way>, local: &Local) -> (BTreeMap<IpNetw
     }
     let missing = wanted.len() - routes.len();
     (routes, missing)
-}
-
-/// The metric of our route to a podCIDR, as the kernel describes it: the lowest one for IPv4.
-pub fn metric(dst: IpNetwork) -> u32 {
-    if dst.is_ipv6() { IPV6_METRIC } else { 0 }
 }
 
 /// The changes that lead to the wanted routes.

@@ -10,7 +10,8 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::health::{self, Health};
-use crate::wireguard::{self, parse_key};
+use super::key::parse_key;
+use crate::names::KEY_ANNOTATION;
 
 /// All nodes that the API server knows, by name.
 pub type Peers = BTreeMap<String, Peer>;
@@ -187,7 +188,7 @@ impl Node {
             peer.addresses[IpFamily::of(ip) as usize].get_or_insert(ip);
         }
         let Annotations(annotations) = self.metadata.annotations.unwrap_or_default();
-        peer.key = annotations.get(wireguard::ANNOTATION).and_then(|text| parse_key(text));
+        peer.key = annotations.get(KEY_ANNOTATION).and_then(|text| parse_key(text));
         let boot = self.status.node_info.unwrap_or_default().boot_id;
         peer.health = annotations
             .get(health::ANNOTATION)

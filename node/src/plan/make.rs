@@ -14,7 +14,7 @@ use super::{Desired, Way};
 use crate::arguments::Options;
 use crate::cluster::{Peers, Refusal, settle};
 use crate::kernel::Local;
-use crate::word::Reason;
+use crate::reason::Reason;
 
 /// The smallest MTU of a link with IPv6.
 const IPV6_MTU: u32 = 1280;

@@ -39,9 +39,9 @@ pub enum Way {
         via: IpAddr,
         link: u32,
     },
-    /// Through [`crate::vxlan::LINK`], to this inner address, which is on the link (`onlink`).
+    /// Through [`crate::names::VXLAN`], to this inner address, which is on the link (`onlink`).
     Vxlan(IpAddr),
-    /// Through [`crate::wireguard::LINK`].
+    /// Through [`crate::names::WIREGUARD`].
     WireGuard,
 }
 

@@ -8,11 +8,8 @@ use ipnetwork::IpNetwork;
 
 use super::Facts;
 use crate::cluster::{inside, single};
-use crate::conflist::BRIDGE;
-use crate::kernel::{Lookup, Route};
-use crate::{vxlan, wireguard};
-
-const OVERLAYS: [&str; 2] = [vxlan::LINK, wireguard::LINK];
+use crate::kernel::{BRIDGE, Lookup, Route, metric};
+use crate::names::OVERLAYS;
 
 /// Why this node cannot route the podCIDR of another node.
 #[derive(Debug, PartialEq, Eq)]
@@ -160,7 +157,7 @@ impl Things<'_> {
 
     /// The route of another program that comes before ours to this podCIDR.
     pub(super) fn first_route(&self, network: IpNetwork) -> Option<String> {
-        let ours = crate::routes::metric(network);
+        let ours = metric(network);
         let comes_first = |route: &Route| route.dst != network || route.priority < ours;
         let mut routes = inside(self.lookup.routes(), network)
             .filter(|(_, route)| comes_first(route) && !self.is_of_this_node(route));

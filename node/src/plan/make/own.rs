@@ -9,7 +9,7 @@ use ipnetwork::IpNetwork;
 use super::Plan;
 use super::ways::Maker;
 use crate::cluster::inside;
-use crate::word::{Code, Reason};
+use crate::reason::{Code, Reason};
 
 /// The bridge of flannel and of other network plugins, which stays when they go.
 const OTHERS_BRIDGE: &str = "cni0";

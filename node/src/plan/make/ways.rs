@@ -14,7 +14,7 @@ use crate::arguments::Mode;
 use crate::cluster::{Claims, Peer, single};
 use crate::kernel::{Link, Local, Lookup, Reach};
 use crate::plan::{Masquerade, Pods, Vxlan, VxlanPeer, Way, WireGuard, WireGuardPeer};
-use crate::word::{Code, Reason};
+use crate::reason::{Code, Reason};
 
 /// The MTU of a node whose uplink is not known.
 const USUAL_MTU: u32 = 1500;

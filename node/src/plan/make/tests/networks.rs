@@ -1,7 +1,7 @@
 //! Networks as people have them: what works, and what is refused with which reason.
 
 use super::*;
-use crate::word::Code;
+use crate::reason::Code;
 
 /// The reasons as `code: text`.
 fn reasons(plan: &Plan) -> Vec<String> {

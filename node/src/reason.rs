@@ -1,6 +1,41 @@
 //! The reasons for a word that is not ready.
 
-use super::Word;
+use std::fmt;
+
+/// What the daemon says of its node. `/readyz`, `status`, the metrics and the events follow it. The worst reason decides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Word {
+    /// The pods of this node can talk.
+    Ready,
+    /// The pods of named nodes, or a named part of the traffic, are not reached.
+    Degraded,
+    /// New: nothing is proved yet.
+    #[default]
+    Waiting,
+    /// The pods of this node do not work.
+    NotReady,
+}
+
+impl Word {
+    /// All words.
+    pub const ALL: [Word; 4] = [Word::Ready, Word::Degraded, Word::Waiting, Word::NotReady];
+
+    /// Whether `/readyz` is 200.
+    pub fn serves(self) -> bool {
+        self <= Word::Degraded
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Word::Ready => "ready",
+            Word::Degraded => "degraded",
+            Word::Waiting => "waiting",
+            Word::NotReady => "not ready",
+        })
+    }
+}
 
 /// One reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
