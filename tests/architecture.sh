@@ -35,10 +35,12 @@ second_versions=(
 # Files that may open files for writing, beside all of host-local and of the installation, which no plugin uses.
 writers=(
     cni-common/src/netns.rs # opens a network namespace, for reading
-    cni-common/src/call_log/file.rs # the log of calls, at a path that the administrator names
-    cni-common/src/call_log/mod.rs  # opens ferrule.conf, for reading
+    cni-common/src/plugin/call_log/file.rs # the log of calls, at a path that the administrator names
+    cni-common/src/plugin/call_log/mod.rs  # opens ferrule.conf, for reading
     inspect/src/calls/otlp.rs       # the file of spans, at a path that the user names
     kernel/src/file.rs      # replaces a file, whose path the caller names: state files, that for Prometheus, the totals in /run
+    kernel/src/netns_file.rs # paths of network namespaces, which the caller names
+    inspect/src/selftest/pods.rs # the records of ferrule test, in /run/ferrule-test
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec
@@ -139,10 +141,10 @@ only_host_local_and_installation_write_files() {
     # Absolute paths lead to /run or to the kernel's file systems. portmap's GC and the operator's commands read the runtime's
     # cache of results, those also the folders of host-local and flannel, the plugins', the networks' and the kubelet's, and tuning reads the
     # administrator's allowlist.
-    # The log of calls has its configuration and a default file. /org names objects of D-Bus, /v1.PodResourcesLister a method of gRPC, and
+    # The report names the distribution. The log of calls has its configuration and a default file. /org names objects of D-Bus, /v1.PodResourcesLister a method of gRPC, and
     # text() takes a JSON pointer.
     grep -E '"/[a-z]' <<<"$others" |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/var/lib/ferrule"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/var/lib/ferrule"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/etc/os-release"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 

@@ -1,6 +1,6 @@
 # Reads FILE:LINE:TEXT of Rust code, without comments. Prints "MODULE MODULE" for each path that leads from one module to another of the
-# same crate, for tsort. Left out are paths between a module and those inside of it, which belong together. A path in nested braces counts
-# as its first part.
+# same crate, for tsort. A module and those inside of it belong together: a path counts as one between the two folders or files, beside each
+# other, that it leads from and to. A path in nested braces counts as its first part.
 {
     match($0, /^[^:]*:[0-9]+:/)
     file = substr($0, 1, RLENGTH); sub(/:.*/, "", file)
@@ -11,9 +11,12 @@
 }
 
 # path: module and item, with slashes. The longest part of it that is a module counts.
-function edge(from, path) {
+function edge(from, path,   a, b, i, above) {
     while (!(path in known) && sub(/\/[^\/]*$/, "", path)) { }
-    if (path in known && index(from "/", path "/") != 1 && index(path "/", from "/") != 1) print from, path
+    if (!(path in known) || index(from "/", path "/") == 1 || index(path "/", from "/") == 1) return
+    split(from, a, "/"); split(path, b, "/")
+    for (i = 1; a[i] == b[i]; i++) above = above a[i] "/"
+    print above a[i], above b[i]
 }
 
 # path: such as crate::a::b or super::a, without braces
@@ -21,7 +24,7 @@ function absolute(file, path,   up) {
     if (sub(/^crate/, crate[file], path)) { gsub(/::/, "/", path); return path }
     for (up = module[file]; sub(/^super(::)?/, "", path); ) sub(/\/[^\/]*$/, "", up)
     gsub(/::/, "/", path)
-    return up "/" path
+    return path == "" ? up : up "/" path
 }
 
 function follow(file, text,   start, items, count) {

@@ -12,9 +12,10 @@
 
 #![deny(missing_docs)]
 
-pub mod call_log;
 pub mod captured;
 pub mod line;
 pub mod netns;
 pub mod plugin;
 pub mod spec;
+
+pub use plugin::call_log;

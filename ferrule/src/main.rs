@@ -15,6 +15,7 @@ use ferrule_kernel::observer::{self, Event};
 const PLUGINS: &[&Plugin] = &[
     &ferrule_bandwidth::PLUGIN,
     &ferrule_bridge::PLUGIN,
+    &ferrule_chain::PLUGIN,
     &ferrule_dhcp::PLUGIN,
     &ferrule_dummy::PLUGIN,
     &ferrule_firewall::PLUGIN,

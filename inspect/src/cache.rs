@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
+use ferrule_chain::fold::unfolded;
 use ferrule_kernel::file;
 use ferrule_kernel::netlink::Link;
 use ferrule_kit::presence::Presence;
@@ -19,11 +20,11 @@ use ferrule_kit::veth;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use crate::model::{Maker, Owner, State, seconds};
+use crate::model::{Maker, Owner, State, seconds, shown};
 use crate::sight::Sight;
 
 /// The value of `kind`.
-const KIND: &str = "cniCacheV1";
+pub(crate) const KIND: &str = "cniCacheV1";
 
 /// The links of a node that may be a host's end, by name.
 pub type Pairs = BTreeMap<String, Link>;
@@ -57,7 +58,7 @@ pub struct Entry {
     /// What the runtime has sent.
     #[serde(skip)]
     pub sent: Sent,
-    /// The network's configuration list.
+    /// The network's configuration list, without chains.
     #[serde(skip)]
     pub config: Arc<Value>,
     /// The container's addresses in the result.
@@ -67,7 +68,7 @@ pub struct Entry {
     #[serde(skip)]
     pub links: Vec<CachedLink>,
     /// The file.
-    #[serde(rename = "cache")]
+    #[serde(rename = "cache", serialize_with = "shown")]
     pub file: PathBuf,
     /// When the ADD ended.
     #[serde(serialize_with = "seconds")]
@@ -177,7 +178,9 @@ impl Entry {
         }
         let config = configs.entry(file.config.unwrap_or_default()).or_insert_with_key(|encoded| {
             let json = BASE64_STANDARD.decode(encoded).ok();
-            Arc::new(json.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or_default())
+            Arc::new(
+                json.and_then(|json| serde_json::from_slice(&json).ok()).map(unfolded).unwrap_or_default(),
+            )
         });
         let links = file.sent.result["interfaces"].as_array().into_iter().flatten();
         let links: Vec<CachedLink> = links.filter_map(|link| CachedLink::deserialize(link).ok()).collect();
@@ -281,7 +284,7 @@ fn pod(args: &[(String, String)]) -> Option<String> {
 }
 
 /// The addresses in a result of any version: `ips[].address`, or `ip4.ip` and `ip6.ip` before 0.3.0.
-fn addresses(result: &Value) -> BTreeSet<IpAddr> {
+pub(crate) fn addresses(result: &Value) -> BTreeSet<IpAddr> {
     let ips = result["ips"].as_array().into_iter().flatten().map(|ip| &ip["address"]);
     let old = ["ip4", "ip6"].into_iter().map(|key| &result[key]["ip"]);
     ips.chain(old).filter_map(|text| text.as_str()?.split('/').next()?.parse().ok()).collect()
@@ -289,6 +292,8 @@ fn addresses(result: &Value) -> BTreeSet<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStrExt as _;
+
     use super::*;
 
     fn whole() -> Sight {
@@ -314,7 +319,7 @@ mod tests {
     #[test]
     fn a_file_of_libcni_is_decoded() {
         let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("pods-c1-eth0");
+        let file = dir.path().join(std::ffi::OsStr::from_bytes(b"pods-c1-eth0\xff"));
         // {"name":"pods","plugins":[{"type":"bridge","ipam":{"type":"host-local","dataDir":"/d"}},{"type":"tuning"}]}
         let config = "eyJuYW1lIjoicG9kcyIsInBsdWdpbnMiOlt7InR5cGUiOiJicmlkZ2UiLCJpcGFtIjp7InR5cGUiOiJob3N0LWxvY2FsIiwiZGF0YURpciI6Ii9kIn19LHsidHlwZSI6InR1bmluZyJ9XX0=";
         let text = format!(
@@ -338,6 +343,7 @@ mod tests {
         assert_eq!(entry.values_of("host-local", "dataDir").collect::<Vec<_>>(), ["/d"]);
         assert_eq!((entry.plugins().len(), entry.sent.capability_args.len()), (2, 1));
         assert!(matches!(entry.netns_state, Presence::Gone { .. }) && entry.since.is_some());
+        assert!(json!(entry)["cache"].as_str().unwrap().ends_with("pods-c1-eth0\u{fffd}"));
         assert!(!Cache::read(&dir.path().join("none"), &whole()).is_readable);
     }
 

@@ -7,6 +7,7 @@ use cni_common::spec::CniError;
 use crate::line::Line;
 use crate::model::{self, Object, Removal, Sockets, State};
 use crate::node::{Node, Roots};
+use crate::selftest;
 use crate::totals;
 
 /// What has become of a leak.
@@ -41,6 +42,13 @@ impl From<&Result<bool, CniError>> for Outcome {
 pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(Line)) -> Result<bool, CniError> {
     let refuse = |why: String| Err(CniError::internal(format!("nothing is removed: {why}")));
     let mut sockets = Sockets::open()?;
+    let former_test = selftest::left_over(roots)?;
+    if let Some((_, left)) = &former_test {
+        match dry_run {
+            true => say(Line::new("would end the namespaces that a killed ferrule test has left")),
+            false => left.end().map_err(CniError::internal)?,
+        }
+    }
     let mut node = Node::read(roots, &mut sockets, false)?;
     if let Some(failure) = node.unseen().or_else(|| node.failures.first().cloned()) {
         return refuse(failure);
@@ -82,6 +90,9 @@ pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(Line)) -> Resul
             }
         }
         say(Line::new(format_args!("{removed} of {} leaks removed", leaks.len())));
+        if let Some((_, left)) = former_test.filter(|_| failed == 0) {
+            left.forget().map_err(CniError::internal)?;
+        }
     }
     left_out
         .extend(node.left_out.iter().filter(|what| !left_out.contains(what)).cloned().collect::<Vec<_>>());

@@ -8,7 +8,8 @@
 //! lacks; both start plugins by [`process`]. [`repair`] calls the plugins of this program for attachments that CHECK refuses, and
 //! [`watch`] runs it when the kernel reports damage. [`shape`] changes a container's limits.
 //!
-//! [`calls`] reads the log of calls.
+//! [`calls`] reads the log of calls. [`report`] packs what all of them say for a report of a fault. [`selftest`] attaches
+//! two pods of its own and sends packets between them.
 //!
 //! [`alive`], [`graph`], [`model`], [`table`] and [`view`] ask neither the kernel nor the disk.
 
@@ -26,7 +27,9 @@ pub mod node;
 pub mod process;
 pub mod read;
 pub mod repair;
+pub mod report;
 pub mod scene;
+pub mod selftest;
 pub mod shape;
 pub mod sight;
 pub mod table;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use cni_common::plugin::Attachment;
@@ -329,6 +329,11 @@ pub struct Reservation {
 /// Removes one object by its plugin's own code: takes the plugin's lock, asks whether the owner is still dead, removes.
 /// Returns whether it has removed something.
 pub type Remove = dyn Fn(&mut Sockets, &mut dyn FnMut() -> bool) -> Result<bool, CniError>;
+
+/// Writes a path, which may be no UTF-8.
+pub(crate) fn shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {
+    path.to_string_lossy().serialize(serializer)
+}
 
 /// Writes a time as seconds since 1970.
 pub(crate) fn seconds<S: Serializer>(time: &Option<SystemTime>, serializer: S) -> Result<S::Ok, S::Error> {

@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use cni_common::captured::{self, Ended, Trouble};
 use cni_common::spec::REMEDY;
@@ -14,6 +15,24 @@ use serde_json::Value;
 const WAITS: &str = "end what the plugin waits for, or raise --timeout";
 /// What helps if a plugin ends without an answer.
 const BROKEN: &str = "install the plugin again";
+
+/// When all calls of this process have to end.
+static END: OnceLock<Instant> = OnceLock::new();
+
+/// Lets no call of a plugin last beyond this time, whatever its own limit. Later ones are not made.
+pub fn end_calls_at(end: Instant) {
+    END.get_or_init(|| end);
+}
+
+/// The limit of a call that begins now.
+///
+/// # Errors
+/// No time is left.
+pub(crate) fn within(limit: Duration) -> Result<Duration, String> {
+    let Some(end) = END.get() else { return Ok(limit) };
+    let limit = limit.min(end.saturating_duration_since(Instant::now()));
+    if limit.is_zero() { Err("not called: there was no time left".to_owned()) } else { Ok(limit) }
+}
 
 /// Calls the plugin in the first of the folders that has it, with these variables and CNI_PATH in addition to the environment.
 ///
@@ -26,6 +45,7 @@ pub fn call(
     stdin: &str,
     limit: Duration,
 ) -> Result<Ended, String> {
+    let limit = within(limit)?;
     let mut command = Command::new(find(path, plugin)?);
     command.env_remove("CNI_COMMAND").env("CNI_PATH", join(path)).envs(variables.iter().copied());
     let ended =

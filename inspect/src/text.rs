@@ -29,6 +29,15 @@ pub fn short(container: &str) -> &str {
     if is_hash { &container[..12] } else { container }
 }
 
+/// The first characters of a text, in at most `most` bytes.
+pub fn beginning(text: &str, most: usize) -> &str {
+    let mut end = text.len().min(most);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
 /// The time since then in its largest unit.
 pub fn age(since: Option<SystemTime>) -> String {
     let Some(age) = since.and_then(|since| since.elapsed().ok()) else { return "-".to_owned() };
@@ -69,5 +78,6 @@ mod tests {
         assert_eq!((age(None), age(Some(now + Duration::from_secs(1000)))), ("-".into(), "-".into()));
         assert_eq!(short(&"0123456789ab".repeat(4)), "0123456789ab");
         assert_eq!(short("web"), "web");
+        assert_eq!((beginning("aé", 2), beginning("aé", 3)), ("a", "aé"));
     }
 }

@@ -32,7 +32,10 @@ fn data_dirs(conf_dir: &Path, more: &[PathBuf]) -> BTreeSet<PathBuf> {
         let text = file::read_named(&entry.path()).unwrap_or_default();
         let Ok(config) = Json::parse(&text) else { continue };
         let plugins = config.get("plugins").and_then(|plugins| plugins.decode::<Vec<Json>>().ok());
-        dirs.extend(plugins.iter().flatten().chain([&config]).filter_map(data_dir));
+        let members =
+            |plugin: &Json| plugin.get("plugins").and_then(|members| members.decode::<Vec<Json>>().ok());
+        let inner: Vec<Json> = plugins.iter().flatten().filter_map(members).flatten().collect();
+        dirs.extend(plugins.iter().flatten().chain(&inner).chain([&config]).filter_map(data_dir));
     }
     dirs
 }

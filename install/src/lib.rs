@@ -17,6 +17,7 @@
 
 #![deny(missing_docs)]
 
+pub mod chain;
 pub mod console;
 pub mod copy;
 pub mod fingerprint;

@@ -19,7 +19,7 @@ use crate::plan::{self, Back, Plan, Present, Program};
 use crate::program::Source;
 use crate::session::Session;
 use crate::signals::Signals;
-use crate::{Outcome, TOOL, copy, daemons_of, index};
+use crate::{Outcome, TOOL, chain, copy, daemons_of, index};
 
 /// Installs this program under the name of each of its plugins, or the programs of `options.from`.
 ///
@@ -162,12 +162,26 @@ pub fn restore(options: &Restore, back: Back) -> Result<Outcome> {
             say(format_args!("Nothing to do: Ferrule is not installed in {shown}."));
             return Ok(Outcome::Done);
         }
-        let names = plan::select(&manifest, back, change.plugins.as_ref())?;
+        let mut names = plan::select(&manifest, back, change.plugins.as_ref())?;
         let mut present = folder.present(manifest.plugins.keys())?;
         if change.dry_run {
             foresee_undo(folder, &mut present)?;
         }
-        let plan = plan::restore(&manifest, back, &names, &present, options.force, change.would());
+        let plan_of =
+            |names: &Names| plan::restore(&manifest, back, names, &present, options.force, change.would());
+        let mut plan = plan_of(&names);
+        let user = plan.leaves(&manifest, chain::PLUGIN).then(|| chain::user(&options.conf_dir)).flatten();
+        if let Some(user) = &user {
+            note(format_args!(
+                "{}: stays, because {} names it: no other project has this plugin. Call the command again when no pod and no \
+                 configuration needs it; `{TOOL} chain --unfold` makes a list of plugins",
+                chain::PLUGIN,
+                user.display()
+            ));
+            // The way back is still needed.
+            names.retain(|name| name != chain::PLUGIN && name != TOOL);
+            plan = plan_of(&names);
+        }
         for name in &plan.left {
             note(format_args!(
                 "{name}: left alone, because it has changed since it was installed; --force restores it all the same"
@@ -205,7 +219,11 @@ pub fn restore(options: &Restore, back: Back) -> Result<Outcome> {
         if !change.dry_run && !plan.settled.is_empty() {
             say(format_args!("Done in {shown}: {}.", names::join(&plan.settled)));
         }
-        Ok(if plan.left.is_empty() && !host_ports.stayed { Outcome::Done } else { Outcome::Partly })
+        Ok(if plan.left.is_empty() && user.is_none() && !host_ports.stayed {
+            Outcome::Done
+        } else {
+            Outcome::Partly
+        })
     })
 }
 

@@ -1,6 +1,6 @@
 //! Everything that asks the kernel about the network, or changes it.
 //!
-//! - [`netns`]: runs code in another network namespace.
+//! - [`netns`]: runs code in another network namespace; [`netns_file`] makes one with a path.
 //! - [`netlink`]: links, addresses, routes, qdiscs and filters.
 //! - [`nftables`] and [`conntrack`]: the netfilter parts of netlink.
 //! - [`iptables`]: reads and changes iptables rules. Only this module starts processes, and only if netlink
@@ -20,7 +20,6 @@
 
 #![deny(missing_docs)]
 
-pub mod budget;
 pub mod conntrack;
 pub mod file;
 pub mod ip;
@@ -29,13 +28,14 @@ mod limited;
 pub mod lock;
 pub mod netlink;
 pub mod netns;
+pub mod netns_file;
 pub mod nftables;
 pub mod notices;
-pub mod observer;
 pub mod retry;
 mod sorted;
 pub mod sysctl;
 pub mod tun;
 pub mod unix_stream;
 
+pub use netlink::{budget, observer};
 pub use sorted::sorted;

@@ -50,7 +50,14 @@ fn changes_of_links() {
             "ip link set br0 down",
             &|change| matches!(change, Change::Link(link) if link.kind == "bridge" && !link.is_up()),
         );
+        of("ip link set br0 up", &|change| matches!(change, Change::Link(link) if link.is_up()));
         of("ip address del 10.1.0.1/24 dev br0", &|change| matches!(change, Change::AddressGone(_)));
+        of("ip route add 10.9.0.1 dev br0 && ip route del 10.9.0.1", &|change| {
+            matches!(change, Change::RouteGone(_))
+        });
+        of("ip -6 route add fd00:9::1 dev br0 && ip -6 route del fd00:9::1", &|change| {
+            matches!(change, Change::RouteGone(_))
+        });
         let tbf =
             "tc qdisc add dev v0 root tbf rate 1mbit burst 10k latency 10ms && tc qdisc del dev v0 root";
         of(tbf, &|change| matches!(change, Change::ShapingGone(_, kind) if kind == "tbf"));

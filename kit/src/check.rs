@@ -191,7 +191,7 @@ pub fn host_interface<'a>(result: &'a AddResult, end: &Link) -> Result<&'a Inter
 }
 
 /// Checks that these addresses of the link include the wanted ones. `what` names the link in the error.
-fn has_addresses(
+pub fn has_addresses(
     what: &str,
     link: &Link,
     present: &[Address],

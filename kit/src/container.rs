@@ -1,18 +1,20 @@
 //! The container's interface: sysctls, addresses and routes.
 
 use std::net::IpAddr;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use cni_common::netns::Netns;
 use cni_common::spec::{CniError, Context, IpConfig};
 use ferrule_kernel::netlink::LinkId;
-use ferrule_kernel::netlink::link::{self, IFF_UP};
+use ferrule_kernel::netlink::link::{self, IFF_UP, OPER_UP};
 use ferrule_kernel::netlink::route::{self, Route};
 use ferrule_kernel::netlink::{Link, Socket, addr, devconf};
-use ferrule_kernel::sysctl;
+use ferrule_kernel::{observer, sysctl};
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
-use crate::address_wait::{Dad, wait_for_dad, wait_for_groups};
+use crate::address_wait::{Dad, GROUPS_TIMEOUT, wait_for_dad, wait_for_groups};
 use crate::netns::enter;
 use crate::plan::Plan;
 use crate::route::{installed, of_result, through_gateways};
@@ -119,6 +121,29 @@ impl<'a> Container<'a> {
         let remedy =
             format!("set \"mtu\" to {LEAST_IPV6_MTU} or more, or give the network no IPv6 addresses");
         CniError { msg, ..error }.with_remedy(remedy)
+    }
+
+    /// Waits until the kernel lets the interface send, after its other end has come up: it drops packets until then. Not longer than
+    /// [`GROUPS_TIMEOUT`]. Returns the interface, read again.
+    ///
+    /// # Errors
+    /// The interface is gone.
+    pub fn wait_for_carrier(&mut self, link: Link) -> Result<Link, CniError> {
+        if self.keep_down {
+            return Ok(link);
+        }
+        let end = Instant::now() + GROUPS_TIMEOUT;
+        let mut pause = Duration::from_micros(50);
+        loop {
+            let found = self.socket.link(LinkId::Index(link.index));
+            let found = found.context(|| format!("look up {:?} in the container", self.ifname))?;
+            let found = found.ok_or_else(|| self.disappeared())?;
+            if found.operstate == OPER_UP || Instant::now() >= end {
+                return Ok(found);
+            }
+            observer::step("wait for the carrier", || thread::sleep(pause));
+            pause = (pause * 2).min(Duration::from_millis(2));
+        }
     }
 
     /// Waits until the addresses of the interface can be used, as [`Container::dad`] says. A device of the node may get its carrier

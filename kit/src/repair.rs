@@ -45,7 +45,8 @@ impl Inside<'_> {
     }
 }
 
-/// The host's end of the container's `link`, and the steps that set it up and give it the MAC address of `prevResult`.
+/// The host's end of the container's `link`, and the steps that set it up and give it the MAC address of `prevResult`. The returned
+/// link has this address already.
 ///
 /// # Errors
 /// It is not on the host, or has another name there.
@@ -60,7 +61,7 @@ pub fn host_end(
             link.name
         ))
     };
-    let end = veth::host_end(host, call.sandbox.netns()?, link)?.ok_or_else(missing)?;
+    let mut end = veth::host_end(host, call.sandbox.netns()?, link)?.ok_or_else(missing)?;
     let reported = check::host_interface(check::prev_result(call)?, &end)?;
     let mut steps = Vec::new();
     if let Ok(mac) = reported.mac.parse::<Mac>()
@@ -68,6 +69,7 @@ pub fn host_end(
     {
         steps
             .push(Step::new(format!("set the MAC address of {:?}", end.name), link::set_mac(end.index, mac)));
+        end.mac = mac;
     }
     if !end.is_up() {
         steps.push(Step::new(format!("set {:?} up", end.name), link::set_flags(end.index, IFF_UP, IFF_UP)));

@@ -6,7 +6,9 @@ use cni_common::netns::Netns;
 use cni_common::plugin::Attachment;
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures};
 use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
-use ferrule_kernel::netlink::{Answer, Link, LinkId, Mac, Socket, addr, may_be_done, nsid};
+use ferrule_kernel::netlink::{
+    Answer, Link, LinkId, Mac, Socket, addr, deferred, devconf, may_be_done, nsid,
+};
 use nix::errno::Errno;
 
 use crate::config::LinkConf;
@@ -14,7 +16,7 @@ use crate::container::Container;
 use crate::hash::{identity, sha512};
 use crate::leftover;
 use crate::socket;
-use crate::steps::report_undo;
+use crate::steps::{Step, report_undo};
 use crate::sysctl::ignore_router_advertisements;
 
 /// The kernel's link type.
@@ -39,8 +41,8 @@ pub fn names(attachment: &Attachment<'_>) -> impl Iterator<Item = (String, Mac)>
     })
 }
 
-/// Creates a pair of `kind`: [`KIND`] or [`NETKIT`]. The host's end is up and a port of `master`, an index; the container's end
-/// is in its namespace and down. Returns the host's end.
+/// Creates a pair of `kind`: [`KIND`] or [`NETKIT`]. The host's end is a port of `master`, an index; the container's end is in its
+/// namespace. Both are down. Returns the host's end, which [`set_up`] sets up when the container's end is ready.
 ///
 /// # Errors
 /// `container veth name ("eth0") ...` if the container already has such an interface; code 2 if the kernel has no links of this
@@ -56,7 +58,7 @@ pub fn create(
     let ifname = attachment.ifname;
     for (name, mac) in names(attachment) {
         let end = NewLink { kind, mtu: conf.mtu, ..NewLink::default() };
-        let host_end = NewLink { name: &name, mac: Some(mac), flags: IFF_UP, master, ..end };
+        let host_end = NewLink { name: &name, mac: Some(mac), master, ..end };
         let container_end = NewLink { name: ifname, mac: conf.mac, netns: Some(netns.as_fd()), ..end };
         let new_pair = if kind == NETKIT { link::new_netkit } else { link::new_veth };
         let make = new_pair(&host_end, &container_end);
@@ -66,7 +68,9 @@ pub fn create(
         let may_be_made = may_be_done(&made);
         let error = match (made, link::read(found)) {
             (Ok(_), Ok(Some(end))) => {
-                ignore_router_advertisements(&end.name);
+                if end.accepts_ra {
+                    ignore_router_advertisements(&end.name);
+                }
                 return Ok(end);
             }
             // The host's name is taken: the kernel has not removed an earlier attachment's end yet.
@@ -87,6 +91,17 @@ pub fn create(
     Err(CniError::internal(format!(
         "failed to make veth pair for {ifname:?}: all {CANDIDATES} names for the host's end exist"
     )))
+}
+
+/// The requests that set the host's end up. While it is up without a carrier, each request about it makes the kernel walk all IPv6
+/// routes of the node, so the container's end comes up first. It gets no link-local address from the kernel: those of
+/// all pods are one list of routes, and with forwarding the release of such an address costs DEL a grace period of its own.
+pub fn set_up(end: &Link) -> [Step; 2] {
+    let name = &end.name;
+    let what = format!("keep the kernel from giving {name:?} a link-local address");
+    // A link without IPv6, or a kernel.
+    let none = Step::new(what, devconf::set_no_link_local(end.index)).unless(&[Errno::EAFNOSUPPORT]);
+    [none, Step::new(format!("set {name:?} up"), link::set_flags(end.index, IFF_UP, IFF_UP))]
 }
 
 /// Checks that the container has no such interface yet. ADD does this before IPAM ADD: a second ADD must fail
@@ -113,10 +128,17 @@ pub fn delete(
     result: Option<&AddResult>,
 ) -> Result<(), CniError> {
     let mut failures = Failures::default();
+    let ends = possible_ends(attachment, result);
+    if deferred::has_links() {
+        // If this fails, the steps below do it.
+        let _ = socket::route().map(|mut socket| {
+            let found = existing(&mut socket, &ends, &mut Failures::default());
+            socket.delete_with_deferred(&found);
+        });
+    }
     let container = netns.map(|netns| delete_in(netns, attachment.ifname)).transpose();
     let container = failures.keep(container).flatten();
     // Usually the kernel has already removed it together with the container's end or its namespace.
-    let ends = possible_ends(attachment, result);
     failures.keep(socket::route().and_then(|mut socket| delete_ends(&mut socket, &ends)));
     if let Some((mut socket, listed)) = container {
         let former = leftover::former_addresses(result, attachment.ifname);
@@ -156,17 +178,26 @@ fn possible_ends(attachment: &Attachment<'_>, result: Option<&AddResult>) -> Vec
 /// Removes those of the host ends that exist. Compares kind and MAC address: another link may have got the name,
 /// and results also report the bridge, or the gateway of a VLAN, which is a pair with both ends on the node.
 fn delete_ends(socket: &mut Socket, ends: &[HostEnd]) -> Result<(), CniError> {
-    let answers = socket.requests(ends.iter().map(|(name, _)| link::get(LinkId::Name(name))).collect());
     let mut failures = Failures::default();
-    for ((name, mac), answer) in ends.iter().zip(answers) {
-        let step = || format!("remove {name:?}");
-        let Some(Some(link)) = failures.keep(link::read(answer).context(step)) else { continue };
-        let is_pair = [KIND, NETKIT].contains(&link.kind.as_str()) && link.peer_netns.is_some();
-        if is_pair && link.mac == *mac {
-            failures.keep(socket.delete_link(LinkId::Index(link.index)).context(step));
-        }
+    for link in existing(socket, ends, &mut failures) {
+        let deleted = socket.delete_link(LinkId::Index(link.index));
+        failures.keep(deleted.context(|| format!("remove {:?}", link.name)));
     }
     failures.into_result()
+}
+
+/// Those of the host ends that exist.
+fn existing(socket: &mut Socket, ends: &[HostEnd], failures: &mut Failures) -> Vec<Link> {
+    let answers = socket.requests(ends.iter().map(|(name, _)| link::get(LinkId::Name(name))).collect());
+    let mut found = Vec::new();
+    for ((name, mac), answer) in ends.iter().zip(answers) {
+        let read = link::read(answer).context(|| format!("remove {name:?}"));
+        let is_end = |link: &Link| {
+            [KIND, NETKIT].contains(&link.kind.as_str()) && link.peer_netns.is_some() && link.mac == *mac
+        };
+        found.extend(failures.keep(read).flatten().filter(is_end));
+    }
+    found
 }
 
 /// The host's end of the container's `link`, a veth or netkit. `None` if its peer is not in the namespace of the socket.

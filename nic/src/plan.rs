@@ -1,11 +1,14 @@
 //! Which resource gets which device, and why not. Pure.
 
+mod nic;
+
 use std::collections::{BTreeSet, HashMap};
 
 use crate::config::{self, Config, Health, Resource};
 use crate::device::{Device, Place};
 use crate::discovery::Inventory;
-use crate::dra::Nic;
+
+pub use nic::Nic;
 
 /// A device in the list of a resource.
 #[derive(Clone, Debug, PartialEq, Eq)]

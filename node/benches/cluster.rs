@@ -6,6 +6,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 #[allow(dead_code, reason = "the tests use all of it")]
+#[path = "../tests/cluster/judge.rs"]
+mod judge;
+#[allow(dead_code, reason = "the tests use all of it")]
 #[path = "../tests/cluster/lab.rs"]
 mod lab;
 #[allow(dead_code, reason = "the tests use all of it")]

@@ -29,6 +29,8 @@ const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// The hidden command that [`crate::housekeeping::become_child`] carries out.
 pub const CHILD: &str = "child";
+/// The hidden command of [`crate::proof::serve`].
+pub const ENDPOINT: &str = "endpoint";
 
 /// The commands; without one the program is the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
@@ -44,6 +46,9 @@ pub enum Command {
     },
     /// Remove all that the daemon made: routes, devices, table, conflist, state
     Cleanup,
+    /// Make or remove the health endpoint
+    #[command(name = ENDPOINT, hide = true)]
+    Endpoint,
     /// Become another program, which ends with the process PARENT
     #[command(name = CHILD, hide = true)]
     Child {
@@ -73,19 +78,12 @@ pub enum Mode {
 /// The plugin of the built-in conflist that makes the pod's interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Main {
+    /// ptp; bridge while bridged pods run on this node
+    Auto,
     /// All pods of the node on one bridge
     Bridge,
     /// A pair of links for each pod
     Ptp,
-}
-
-/// Whether something is done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Switch {
-    /// Yes
-    On,
-    /// No
-    Off,
 }
 
 /// The families in which packets that leave the cluster get the node's address.
@@ -111,6 +109,15 @@ impl Families {
     }
 }
 
+/// Whether something is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// Yes
+    On,
+    /// No
+    Off,
+}
+
 /// The options of the daemon; `status` and `cleanup` use some of them.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -133,7 +140,7 @@ pub struct Options {
     #[arg(long, global = true, value_name = "FILE")]
     pub template: Option<PathBuf>,
     /// The built-in conflist's plugin for the pod's interface
-    #[arg(long, global = true, value_enum, default_value = "bridge")]
+    #[arg(long, global = true, value_enum, default_value = "auto")]
     pub main: Main,
     /// The MTU of the pods [default: that of the uplink, less what VXLAN or WireGuard takes]
     #[arg(long, global = true, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
@@ -168,12 +175,24 @@ pub struct Options {
     /// The file of this node's WireGuard key; the daemon makes it
     #[arg(long, global = true, value_name = "FILE", default_value = "/var/lib/ferrule/wireguard.key")]
     pub wireguard_key: PathBuf,
+    /// Whether a health endpoint in a pod's place proves that pods can talk. It takes two addresses of each podCIDR
+    #[arg(long, global = true, value_enum, default_value = "on")]
+    pub health: Switch,
+    /// The folder of the plugins that attach the health endpoint [default: that of --ferrule, then /opt/cni/bin]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub plugins: Option<PathBuf>,
     /// Where /metrics, /healthz and /readyz are
     #[arg(long, global = true, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9477")]
     pub listen: SocketAddr,
     /// The folder of status.json
     #[arg(long, global = true, value_name = "DIR", default_value = cluster::STATE)]
     pub state: PathBuf,
+    /// The nodes of the API server's last answer, for a start while it is away
+    #[arg(long, global = true, value_name = "FILE", default_value = "/var/lib/ferrule/node/plan")]
+    pub plan_file: PathBuf,
+    /// The file of the machine's identifier: the plan file of another machine does not count
+    #[arg(long, global = true, hide = true, value_name = "FILE", default_value = "/etc/machine-id")]
+    pub machine_id: PathBuf,
     /// How often `ferrule gc` runs; 0 for never
     #[arg(long, global = true, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(..=31_536_000))]
     pub gc_every: u64,
@@ -183,7 +202,7 @@ pub struct Options {
     /// The program `ferrule` for gc and repair [default: beside ferrule-node, then /opt/cni/bin/ferrule]
     #[arg(long, global = true, value_name = "FILE")]
     pub ferrule: Option<PathBuf>,
-    /// The node's root file system, for gc and repair in a container
+    /// The node's root file system, for gc, repair and the health endpoint in a container
     #[arg(long, global = true, value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// A watch that says nothing for so long is opened anew
@@ -192,6 +211,9 @@ pub struct Options {
     /// The longest pause between two attempts to reach an API server
     #[arg(long, global = true, hide = true, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub longest_pause: u64,
+    /// How long a node may be away while it restarts, and a fifth of the time in which it counts as new
+    #[arg(long, global = true, hide = true, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub patience: u64,
 }
 
 impl Options {

@@ -8,7 +8,10 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 
 use crate::arguments::Options;
-use crate::{conflist, guard, masquerade, routes, status, vxlan, wireguard};
+use crate::{
+    conflist, forward_chain, forwarding, guard, masquerade, plan_file, proof, routes, status, vxlan,
+    wireguard,
+};
 
 /// Removes the conflist first: new pods cannot start without it. Returns the report.
 ///
@@ -21,9 +24,19 @@ pub fn run(options: &Options) -> Result<String> {
     let path = &options.conflist;
     let conflist =
         conflist::remove(path).map(|is_gone| listed(is_gone, || format!("conflist {}", path.display())));
-    let devices = [vxlan::cleanup(), wireguard::cleanup()];
-    let tables = [masquerade::cleanup(), guard::cleanup()];
-    let steps = [conflist, routes()].into_iter().chain(devices).chain(tables).chain([state(options)]);
+    let steps = [
+        conflist,
+        proof::cleanup(options),
+        routes(),
+        vxlan::cleanup(),
+        wireguard::cleanup(),
+        masquerade::cleanup(),
+        guard::cleanup(),
+        plan_file(options),
+        forward_chain::cleanup(),
+        forwarding::cleanup(),
+        state(options),
+    ];
     let (mut report, mut errors) = (String::new(), Vec::new());
     for step in steps {
         match step {
@@ -46,6 +59,12 @@ fn routes() -> Result<Vec<String>> {
     let count =
         Socket::route().and_then(|mut socket| routes::remove_all(&mut socket)).context("remove routes")?;
     Ok(listed(count > 0, || format!("{count} routes")))
+}
+
+fn plan_file(options: &Options) -> Result<Vec<String>> {
+    let path = &options.plan_file;
+    let is_gone = plan_file::remove(path).with_context(|| format!("remove {}", path.display()))?;
+    Ok(listed(is_gone, || format!("file {}", path.display())))
 }
 
 /// The files that the daemon makes, and the folder if nothing else is in it.

@@ -18,8 +18,7 @@ use crate::plan::Pods;
 /// The key that marks a file as ours. libcni and the plugins ignore it.
 pub use ferrule_kit::cluster::CONFLIST_MARK as MARK;
 
-/// The bridge of the built-in conflist.
-const BRIDGE: &str = "ferrule0";
+pub use crate::kernel::BRIDGE;
 
 /// Whose file has the conflist's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +31,15 @@ pub enum Found {
     Foreign,
 }
 
+/// The plugin of the built-in conflist that makes the pods' interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// All pods of the node on [`BRIDGE`].
+    Bridge,
+    /// A pair of links for each pod.
+    Ptp,
+}
+
 /// A conflist without the values of this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Template(Value);
@@ -42,7 +50,13 @@ impl Template {
     /// # Errors
     /// The file cannot be read, or is no conflist whose first plugin has `ipam` of the type host-local.
     pub fn read(options: &Options) -> Result<Template> {
-        let Some(path) = &options.template else { return Ok(Template::built_in(options.main)) };
+        let Some(path) = &options.template else {
+            return Ok(Template::built_in(if options.main == Main::Bridge {
+                Kind::Bridge
+            } else {
+                Kind::Ptp
+            }));
+        };
         let parse = || -> Result<Template> { Template::parse(&file::read_named(path)?) };
         parse().with_context(|| format!("template {}", path.display()))
     }
@@ -62,15 +76,16 @@ impl Template {
         Ok(Template(value))
     }
 
-    fn built_in(main: Main) -> Template {
+    /// The built-in one.
+    pub fn built_in(kind: Kind) -> Template {
         let ipam = json!({ "type": "host-local" });
-        let first = match main {
+        let first = match kind {
             // The podCIDR may change: the former gateway goes with the last pod that needs it.
-            Main::Bridge => {
+            Kind::Bridge => {
                 json!({ "type": "bridge", "bridge": BRIDGE, "isGateway": true, "forceAddress": true,
                 "hairpinMode": true, "ipam": ipam })
             }
-            Main::Ptp => json!({ "type": "ptp", "ipam": ipam }),
+            Kind::Ptp => json!({ "type": "ptp", "ipam": ipam }),
         };
         Template(json!({
             "cniVersion": "1.0.0",
@@ -85,20 +100,25 @@ impl Template {
 
     /// The bridges that may carry pods: the template's, and the built-in one, whose pods may be older than this configuration.
     pub fn bridges(&self) -> Vec<String> {
-        let first = &self.0["plugins"][0];
-        let own = (first["type"] == "bridge").then(|| first["bridge"].as_str().unwrap_or("cni0").to_owned());
-        [BRIDGE.to_owned()].into_iter().chain(own.filter(|own| own != BRIDGE)).collect()
+        let own = self.bridge().filter(|own| *own != BRIDGE);
+        [BRIDGE].into_iter().chain(own).map(str::to_owned).collect()
     }
 
-    /// Whether each pod has a link of its own.
-    pub fn has_links(&self) -> bool {
-        self.0["plugins"][0]["type"] == "ptp"
+    /// The plugin that makes the pods' interfaces.
+    pub fn plugin(&self) -> &str {
+        self.0["plugins"][0]["type"].as_str().unwrap_or_default()
     }
 
     /// host-local's folder of this network: a file for each address in use.
     pub fn store(&self) -> PathBuf {
         let folder = self.0["plugins"][0]["ipam"]["dataDir"].as_str().unwrap_or("/var/lib/cni/networks");
         Path::new(folder).join(self.0["name"].as_str().unwrap_or_default())
+    }
+
+    /// The bridge of the pods, if the plugin is `bridge`.
+    pub fn bridge(&self) -> Option<&str> {
+        let first = &self.0["plugins"][0];
+        (first["type"] == "bridge").then(|| first["bridge"].as_str().unwrap_or("cni0"))
     }
 
     /// The conflist of this node.
@@ -168,15 +188,37 @@ pub fn write(path: &Path, text: &str) -> Result<bool> {
 /// # Errors
 /// It is gone already, or this user has too many of them.
 pub fn watch(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
-    let queue = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
     // The kernel tells of a name that is removed as a change of the attributes, and at once.
-    let flags = AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF;
+    notices(path, AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF)
+}
+
+/// A descriptor that is readable when the conflist's folder has got or lost a file: runtimes take the first one.
+///
+/// # Errors
+/// There is no folder, or this user has too many descriptors.
+pub fn watch_folder(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
+    let moved = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_MOVED_FROM;
+    notices(path.parent().unwrap_or(path), AddWatchFlags::IN_CREATE | AddWatchFlags::IN_DELETE | moved)
+}
+
+fn notices(path: &Path, flags: AddWatchFlags) -> io::Result<AsyncFd<OwnedFd>> {
+    let queue = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
     queue.add_watch(path, flags)?;
     #[expect(
         deprecated,
         reason = "its successor is unsafe; an OwnedFd keeps its descriptor, which is all that this demands"
     )]
     AsyncFd::new(queue.into())
+}
+
+/// Removes the conflist if it is ours and has other networks: it could not be replaced, and its addresses are another node's. Returns
+/// whether it did.
+pub fn remove_other(path: &Path, pods: &Pods) -> Result<bool> {
+    let value: Value = serde_json::from_slice(&file::read(path)?)?;
+    let ranges = value["plugins"][0]["ipam"]["ranges"].as_array().into_iter().flatten();
+    let subnets: Vec<_> = ranges.map(|range| range[0]["subnet"].as_str().unwrap_or_default()).collect();
+    let wanted: Vec<_> = pods.networks.iter().map(ToString::to_string).collect();
+    if subnets == wanted { Ok(false) } else { remove(path) }
 }
 
 /// Removes the conflist if it is ours. Returns whether it was there.
@@ -211,7 +253,7 @@ mod tests {
 
     #[test]
     fn the_values_of_the_node_are_filled_in() {
-        for main in [Main::Bridge, Main::Ptp] {
+        for main in [Kind::Bridge, Kind::Ptp] {
             let value: Value = serde_json::from_str(&Template::built_in(main).fill("n1", &pods())).unwrap();
             let first = &value["plugins"][0];
             assert_eq!(
@@ -248,13 +290,16 @@ mod tests {
     fn only_our_file_is_replaced_and_only_by_another_text() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("net.d/10-ferrule.conflist");
-        let text = Template::built_in(Main::Bridge).fill("n1", &pods());
+        let text = Template::built_in(Kind::Bridge).fill("n1", &pods());
         assert_eq!(find(&path).unwrap(), Found::Nothing);
         assert!(write(&path, &text).unwrap());
         assert_eq!(find(&path).unwrap(), Found::Ours);
         assert!(!write(&path, &text).unwrap());
         assert!(write(&path, &text.replace("1450", "1400")).unwrap());
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no other file stays");
+        let other = Pods { networks: vec!["10.244.9.0/24".parse().unwrap()], mtu: 1450 };
+        assert!(!remove_other(&path, &pods()).unwrap() && remove_other(&path, &other).unwrap());
+        assert!(write(&path, &text).unwrap());
         assert!(remove(&path).unwrap() && !remove(&path).unwrap());
         for foreign in ["{}", "no JSON", "{\"ferruleNode\":1}"] {
             fs::write(&path, foreign).unwrap();
@@ -278,7 +323,7 @@ mod tests {
     fn a_planted_link_is_not_followed_and_no_second_name_stays() {
         let folder = tempfile::tempdir().unwrap();
         let [path, target] = ["10-ferrule.conflist", "target"].map(|name| folder.path().join(name));
-        let text = Template::built_in(Main::Bridge).fill("n1", &pods());
+        let text = Template::built_in(Kind::Ptp).fill("n1", &pods());
         for text in [text.clone(), text.replace("1450", "1400")] {
             std::os::unix::fs::symlink(&target, pending(&path)).unwrap();
             assert!(write(&path, &text).unwrap());

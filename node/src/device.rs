@@ -1,7 +1,10 @@
 //! The device of an overlay: made, changed and removed.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
 use anyhow::{Context as _, Result, bail};
-use ferrule_kernel::netlink::link::{IFF_UP, NewLink};
+use ferrule_kernel::netlink::link::{IFF_NOARP, IFF_UP, NewLink};
 use ferrule_kernel::netlink::{Answer, LinkId, Message, Socket, addr, link};
 use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
@@ -39,6 +42,10 @@ pub(crate) fn ensure(socket: &mut Socket, wanted: &NewLink<'_>, addresses: &[IpN
     changes.extend(mac.filter(|mac| *mac != link.mac).map(|mac| link::set_mac(link.index, mac)));
     changes.extend((mtu != 0 && mtu != link.mtu).then(|| link::set_mtu(link.index, mtu)));
     changes.extend((!link.is_up()).then(|| link::set_flags(link.index, IFF_UP, IFF_UP)));
+    // Another program may have made it a port of a bridge.
+    changes.extend(link.master.map(|_| link::set_master(link.index, 0)));
+    let is_mute = link.has_link_layer() && link.flags & IFF_NOARP != 0;
+    changes.extend(is_mute.then(|| link::set_flags(link.index, 0, IFF_NOARP)));
     let present = socket.addresses(link.index)?;
     let stale =
         present.iter().filter(|present| present.scope != SCOPE_LINK && !addresses.contains(&present.network));
@@ -62,6 +69,20 @@ pub(crate) fn send(socket: &mut Socket, changes: Vec<Message>) -> Result<()> {
         .into_iter()
         .filter(|answer| !is_gone(answer))
         .try_for_each(|answer| Ok(answer.map(drop)?))
+}
+
+/// Removes these addresses from their links. The kernel removes the routes to their networks, too.
+pub(crate) fn strip(socket: &mut Socket, stale: &BTreeSet<(u32, IpAddr)>) -> Result<()> {
+    for (link, ip) in stale {
+        let present = socket.addresses(*link)?;
+        let gone = present.iter().map(|present| present.network).filter(|network| network.ip() == *ip);
+        let gone: Vec<IpNetwork> = gone.collect();
+        gone.iter()
+            .for_each(|network| log!("removes the address {network}, which no pod of this node needs"));
+        send(socket, gone.iter().map(|network| addr::delete(*link, *network)).collect())
+            .with_context(|| format!("remove the address {ip}, which no pod of this node needs"))?;
+    }
+    Ok(())
 }
 
 /// Removes the device if it is of this kind. Returns its name for the report.

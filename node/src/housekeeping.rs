@@ -22,7 +22,7 @@ use crate::arguments::{CHILD, Options};
 /// The wait before the next start. It doubles from the first to the last, and begins anew after a child that ran as long as the last.
 const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
 /// Where the program is if it is not beside this one.
-const INSTALLED: &str = "/opt/cni/bin/ferrule";
+pub const INSTALLED: &str = "/opt/cni/bin/ferrule";
 
 /// Runs until it is dropped; the children end with it, and also if this process is killed. Their lines go to standard error.
 pub async fn run(options: &Options) {

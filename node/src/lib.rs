@@ -3,9 +3,12 @@
 //! - [`cluster`] checks the nodes that the API server lists, and refuses podCIDRs. Pure.
 //! - [`plan`] decides: routes, overlay peers, networks that are not masqueraded, the conflist. Pure.
 //! - [`api`] watches the nodes, and sends events and this node's annotation.
+//! - [`plan_file`] keeps the nodes of the last list on disk, for a start while the API server is away.
 //! - [`kernel`] has this node's links, addresses and routes, and follows their changes.
 //! - [`routes`], [`vxlan`], [`wireguard`], [`masquerade`], [`guard`] and [`conflist`] are the parts: each carries out its part of the plan.
 //!   `table` keeps the tables of nf_tables.
+//! - [`interface`] chooses the plugin of the built-in conflist, and checks what it needs of the node.
+//! - `forwarding` and `forward_chain` let the packets of pods pass: sysctls, and `FORWARD` of iptables.
 //! - [`proof`] asks whether pods can talk, and [`word`] says it.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`] and [`cleanup`] are for administrators.
@@ -26,14 +29,20 @@ pub mod cluster;
 pub mod conflist;
 pub mod daemon;
 mod device;
+mod forward_chain;
+mod forwarding;
 pub mod guard;
 pub mod housekeeping;
+pub mod interface;
 pub mod kernel;
 pub mod listener;
 pub mod masquerade;
+pub mod names;
 pub mod plan;
+pub mod plan_file;
 pub mod probe;
 pub mod proof;
+pub mod reason;
 pub mod routes;
 pub mod serve;
 pub mod status;

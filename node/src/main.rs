@@ -8,7 +8,7 @@ use clap::{CommandFactory as _, Parser as _};
 use clap_complete::Shell;
 use cni_common::line::{Line, Text};
 use ferrule_node::arguments::{Arguments, Command};
-use ferrule_node::{cleanup, daemon, housekeeping, status};
+use ferrule_node::{cleanup, daemon, housekeeping, proof, status};
 
 /// The exit status after a wrong argument (EX_CONFIG of sysexits.h): a restart cannot help.
 const BAD_CONFIG: u8 = 78;
@@ -29,6 +29,10 @@ fn main() -> ExitCode {
         return housekeeping::become_child(*parent, program, words)
             .map_or_else(|error| fail(1, &error.into()), |never| match never {});
     }
+    // It enters the node's mounts, which only a process with one thread can.
+    if command == Some(Command::Endpoint) {
+        return proof::serve().map_or_else(|error| fail(1, &error), |()| ExitCode::SUCCESS);
+    }
     if let Err(error) = options.check() {
         return fail(BAD_CONFIG, &error);
     }
@@ -37,14 +41,22 @@ fn main() -> ExitCode {
         Err(error) => return fail(1, &error.into()),
     };
     let outcome = match command {
-        None | Some(Command::Child { .. }) => runtime.block_on(daemon::run(options)),
-        Some(Command::Status { json, no_probe }) => {
-            runtime.block_on(status::print(&options, json, !no_probe)).map(|text| print(&text))
+        None | Some(Command::Child { .. } | Command::Endpoint) => {
+            runtime.block_on(daemon::run(options)).map(|()| ExitCode::SUCCESS)
         }
-        Some(Command::Cleanup) => cleanup::run(&options).map(|text| print(&Text::lines(text))),
+        Some(Command::Status { json, no_probe }) => {
+            runtime.block_on(status::print(&options, json, !no_probe)).map(|(text, is_ready)| {
+                print(&text);
+                if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+            })
+        }
+        Some(Command::Cleanup) => cleanup::run(&options).map(|text| {
+            print(&Text::lines(text));
+            ExitCode::SUCCESS
+        }),
     };
     runtime.shutdown_background();
-    outcome.map_or_else(|error| fail(1, &error), |()| ExitCode::SUCCESS)
+    outcome.unwrap_or_else(|error| fail(1, &error))
 }
 
 /// Writes the man pages and completions.

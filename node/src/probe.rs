@@ -11,9 +11,9 @@ use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout_at};
 
 /// Length of the header of an echo request and of its answer.
-const HEADER: usize = 8;
+pub(crate) const HEADER: usize = 8;
 /// The bytes behind the header. They tell our requests from those of other processes.
-type Token = [u8; 8];
+pub(crate) type Token = [u8; 8];
 
 /// Asks all addresses at once. Returns how long each took to answer, in their order; `None` if it did not within the limit.
 ///
@@ -107,7 +107,7 @@ fn open(family: IpFamily) -> io::Result<UdpSocket> {
 }
 
 /// The echo request with the low bits of this index as its number.
-fn request(family: IpFamily, index: usize, token: &Token) -> Vec<u8> {
+pub(crate) fn request(family: IpFamily, index: usize, token: &Token) -> Vec<u8> {
     let kind = if family == IpFamily::V4 { 8 } else { 128 };
     let [.., high, low] = index.to_be_bytes();
     let mut message = [&[kind, 0, 0, 0, token[0], token[1], high, low], &token[..]].concat();

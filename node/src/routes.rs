@@ -9,12 +9,9 @@ use ferrule_kernel::netlink::{Error, Socket};
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 
-use crate::kernel::{Local, PROTOCOL, Route, Watch};
+use crate::kernel::{Local, PROTOCOL, Route, Watch, metric};
 use crate::plan::Way;
 use crate::{vxlan, wireguard};
-
-/// The metric that the kernel gives an IPv6 route without one.
-const IPV6_METRIC: u32 = 1024;
 
 /// A change of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,8 +28,10 @@ pub enum Change {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub requests: usize,
-    /// Why the kernel refused a route.
+    /// Why the kernel refused a route. The others are there.
     pub failures: BTreeMap<IpNetwork, String>,
+    /// Why it takes no routes from this program, whatever they are.
+    pub fault: Option<String>,
     /// The number of routes whose device does not exist.
     pub without_device: usize,
 }
@@ -52,6 +51,10 @@ pub fn sync(wanted: &BTreeMap<IpNetwork, Way>, pods: &[IpNetwork], watch: &mut W
             (Change::Add(route) | Change::Replace(route) | Change::Remove(route), Some(error)) => {
                 // The kernel's routes are unknown now.
                 watch.distrust();
+                if [Errno::EPERM, Errno::ENOMEM, Errno::ENOBUFS].contains(&error.errno) {
+                    outcome.fault = Some(format!("{}: {error}", route.dst));
+                    continue;
+                }
                 outcome.failures.insert(route.dst, error.to_string());
             }
             (Change::Add(route) | Change::Replace(route), None) => watch.note(route.dst, Some(route)),
@@ -95,8 +98,10 @@ fn resolve(wanted: &BTreeMap<IpNetwork, Way>, local: &Local) -> (BTreeMap<IpNetw
         };
         let Some(link) = link else { continue };
         let (gws, links) = (gateway.into_iter().collect(), vec![link]);
-        let priority = if dst.is_ipv6() { IPV6_METRIC } else { 0 };
-        routes.insert(*dst, Route { dst: *dst, priority, protocol: PROTOCOL, gws, links, is_unicast: true });
+        let (dst, priority) = (*dst, metric(*dst));
+        let route =
+            Route { dst, priority, protocol: PROTOCOL, gws, links, is_unicast: true, is_tuned: false };
+        routes.insert(dst, route);
     }
     let missing = wanted.len() - routes.len();
     (routes, missing)
@@ -106,12 +111,20 @@ fn resolve(wanted: &BTreeMap<IpNetwork, Way>, local: &Local) -> (BTreeMap<IpNetw
 fn diff(wanted: &BTreeMap<IpNetwork, Route>, local: &Local) -> Vec<Change> {
     let mut changes = Vec::new();
     for (dst, route) in wanted {
-        let mut with_this_metric = local.to(*dst).filter(|found| found.priority == route.priority);
-        changes.extend(match with_this_metric.next() {
-            None => Some(Change::Add(route.clone())),
-            Some(found) if found == route && with_this_metric.next().is_none() => None,
-            Some(_) => Some(Change::Replace(route.clone())),
-        });
+        let with_this_metric: Vec<&Route> =
+            local.to(*dst).filter(|found| found.priority == route.priority).collect();
+        match with_this_metric.as_slice() {
+            [] => changes.push(Change::Add(route.clone())),
+            [found] if *found == route => {}
+            found => {
+                // Another one may come first (`ip route prepend`). The kernel replaces the first one, and refuses that while it has
+                // the new one behind it.
+                if found.contains(&route) {
+                    changes.push(Change::Remove(route.clone()));
+                }
+                changes.push(Change::Replace(route.clone()));
+            }
+        }
     }
     // Last, so that a node always has a way.
     let is_unwanted =
@@ -157,7 +170,7 @@ mod tests {
 
     fn route(dst: &str, gw: &str, protocol: u8) -> Route {
         let (dst, gws) = (dst.parse().unwrap(), vec![gw.parse().unwrap()]);
-        Route { dst, priority: 0, protocol, gws, links: vec![2], is_unicast: true }
+        Route { dst, priority: 0, protocol, gws, links: vec![2], is_unicast: true, is_tuned: false }
     }
 
     #[test]
@@ -170,9 +183,12 @@ mod tests {
             route("10.0.5.0/24", "192.0.2.5", PROTOCOL),
             route("10.0.6.0/24", "192.0.2.6", 3),
             Route { priority: 5, ..route("10.0.1.0/24", "192.0.2.1", PROTOCOL) },
+            route("10.0.7.0/24", "192.0.2.7", PROTOCOL),
+            route("10.0.7.0/24", "192.0.2.9", 3),
+            Route { is_tuned: true, ..route("10.0.8.0/24", "192.0.2.8", PROTOCOL) },
         ]);
-        let wanted =
-            ["1", "2", "3", "4"].map(|n| route(&format!("10.0.{n}.0/24"), &format!("192.0.2.{n}"), PROTOCOL));
+        let wanted = ["1", "2", "3", "4", "7", "8"]
+            .map(|n| route(&format!("10.0.{n}.0/24"), &format!("192.0.2.{n}"), PROTOCOL));
         let wanted: BTreeMap<_, _> = wanted.into_iter().map(|route| (route.dst, route)).collect();
         let of = |n: u8| route(&format!("10.0.{n}.0/24"), &format!("192.0.2.{n}"), PROTOCOL);
         assert_eq!(
@@ -181,6 +197,9 @@ mod tests {
                 Change::Replace(of(2)),
                 Change::Replace(of(3)),
                 Change::Add(of(4)),
+                Change::Remove(of(7)),
+                Change::Replace(of(7)),
+                Change::Replace(of(8)),
                 Change::Remove(Route { priority: 5, ..of(1) }),
                 Change::Remove(of(5)),
             ]
@@ -194,7 +213,7 @@ mod tests {
         let mut local = Local::default();
         assert_eq!(resolve(&wanted, &local), (BTreeMap::new(), 1));
         let link =
-            crate::kernel::Link { name: vxlan::LINK.into(), mtu: 1450, is_up: true, is_loopback: false };
+            crate::kernel::Link { name: vxlan::LINK.into(), mtu: 1450, is_up: true, ..Default::default() };
         local.links.insert(7, link);
         let (routes, missing) = resolve(&wanted, &local);
         assert_eq!(

@@ -1,21 +1,24 @@
 //! `/metrics`, `/healthz` and `/readyz`: one answer for each connection.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use cni_common::line::Line;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::guard;
+use crate::word::Word;
 
-/// How long a connection may take.
-const LIMIT: Duration = Duration::from_secs(5);
-/// The most connections at once.
-const CONNECTIONS: usize = 16;
+/// How long a client may take to send the head of its request, and then to take the answer.
+const LIMIT: Duration = Duration::from_secs(2);
+/// The most connections at once. The oldest one goes: a client that has something to say says it at once.
+const CONNECTIONS: usize = 64;
 /// The longest head of a request in bytes.
 const MAX_HEAD: usize = 8 << 10;
 /// How long to wait for an address that another program has.
@@ -24,8 +27,16 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// The figures for `/metrics` and `/readyz`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Why the node is not ready; empty if it is.
-    pub not_ready: Vec<String>,
+    /// What the daemon says of this node.
+    pub word: Word,
+    /// Why.
+    pub reasons: Vec<String>,
+    /// The number of reasons by code.
+    pub counts: Vec<(&'static str, usize)>,
+    /// The other nodes by their standing.
+    pub peers: Vec<(&'static str, usize)>,
+    /// The oldest of the last answers.
+    pub oldest: Option<SystemTime>,
     /// The other nodes.
     pub nodes: usize,
     /// The number of podCIDRs by way, such as `route`.
@@ -60,16 +71,25 @@ pub async fn run(address: SocketAddr, figures: watch::Receiver<Figures>) {
             }
         }
     };
-    let free = Arc::new(Semaphore::new(CONNECTIONS));
+    accept(listener, figures, LIMIT).await;
+}
+
+async fn accept(listener: TcpListener, figures: watch::Receiver<Figures>, limit: Duration) {
+    let (mut tasks, mut order) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
     loop {
-        let Ok(permit) = Arc::clone(&free).acquire_owned().await else { return };
         match listener.accept().await {
             Ok((stream, _)) => {
+                while tasks.try_join_next().is_some() {}
+                order.retain(|task| !task.is_finished());
+                if order.len() >= CONNECTIONS
+                    && let Some(oldest) = order.pop_front()
+                {
+                    oldest.abort();
+                }
                 let figures = figures.clone();
-                tokio::spawn(async move {
-                    let _ = timeout(LIMIT, answer(stream, &figures)).await;
-                    drop(permit);
-                });
+                order.push_back(tasks.spawn(async move {
+                    let _ = answer(stream, &figures, limit).await;
+                }));
             }
             // No descriptor is free.
             Err(_) => sleep(Duration::from_secs(1)).await,
@@ -77,16 +97,29 @@ pub async fn run(address: SocketAddr, figures: watch::Receiver<Figures>) {
     }
 }
 
-async fn answer(mut stream: TcpStream, figures: &watch::Receiver<Figures>) -> std::io::Result<()> {
+async fn answer(
+    mut stream: TcpStream,
+    figures: &watch::Receiver<Figures>,
+    limit: Duration,
+) -> std::io::Result<()> {
+    let Some(head) = timeout(limit, head(&mut stream)).await?? else { return Ok(()) };
+    let text = respond(&head, &figures.borrow());
+    timeout(limit, async {
+        stream.write_all(text.as_bytes()).await?;
+        stream.shutdown().await
+    })
+    .await?
+}
+
+/// The head of the request; `None` if the client has gone.
+async fn head(stream: &mut TcpStream) -> std::io::Result<Option<Vec<u8>>> {
     let mut head = Vec::new();
     while !head.windows(4).any(|end| end == b"\r\n\r\n") && head.len() < MAX_HEAD {
         if stream.read_buf(&mut head).await? == 0 {
-            return Ok(());
+            return Ok(None);
         }
     }
-    let text = respond(&head, &figures.borrow());
-    stream.write_all(text.as_bytes()).await?;
-    stream.shutdown().await
+    Ok(Some(head))
 }
 
 /// The answer to a request's head.
@@ -97,9 +130,9 @@ fn respond(head: &[u8], figures: &Figures) -> String {
     let path = path.split(|byte| *byte == b'?').next().unwrap_or_default();
     let (status, body) = match (method, path) {
         (b"GET" | b"HEAD", b"/healthz") => ("200 OK", "ok\n".to_owned()),
-        (b"GET" | b"HEAD", b"/readyz") if figures.not_ready.is_empty() => ("200 OK", "ok\n".to_owned()),
         (b"GET" | b"HEAD", b"/readyz") => {
-            ("503 Service Unavailable", format!("{}\n", figures.not_ready.join("\n")))
+            let status = if figures.word.serves() { "200 OK" } else { "503 Service Unavailable" };
+            (status, ready(figures))
         }
         (b"GET" | b"HEAD", b"/metrics") => ("200 OK", metrics(figures) + &guard::metrics()),
         (b"GET" | b"HEAD", _) => ("404 Not Found", "/metrics, /healthz or /readyz\n".to_owned()),
@@ -112,6 +145,15 @@ fn respond(head: &[u8], figures: &Figures) -> String {
     )
 }
 
+/// The word, and a line for each reason.
+fn ready(figures: &Figures) -> String {
+    let mut text = format!("{}\n", figures.word);
+    for reason in &figures.reasons {
+        let _ = writeln!(text, "{}", Line::new(reason));
+    }
+    text
+}
+
 fn metrics(figures: &Figures) -> String {
     let mut text = String::new();
     let mut add = |name: &str, kind: &str, help: &str, rows: &[(String, String)]| {
@@ -122,21 +164,40 @@ fn metrics(figures: &Figures) -> String {
     };
     let one = |value: &dyn ToString| vec![(String::new(), value.to_string())];
     let Figures { nodes, routes, failures, syncs, sync_seconds, requests, problems, .. } = figures;
-    let ways: Vec<_> = figures
-        .networks
-        .iter()
-        .map(|(way, count)| (format!("{{way=\"{way}\"}}"), count.to_string()))
-        .collect();
+    let labelled = |label: &str, rows: &[(&'static str, usize)]| -> Vec<_> {
+        rows.iter().map(|(key, count)| (format!("{{{label}=\"{key}\"}}"), count.to_string())).collect()
+    };
+    let words = Word::ALL.map(|word| {
+        let key = word.to_string().replace(' ', "_");
+        (format!("{{word=\"{key}\"}}"), u8::from(word == figures.word).to_string())
+    });
+    let age = figures.oldest.map(|at| SystemTime::now().duration_since(at).unwrap_or_default().as_secs());
     add(
         "ready",
         "gauge",
-        "1 if the pods of this node have their network.",
-        &one(&u8::from(figures.not_ready.is_empty())),
+        "1 if the word is ready or degraded, as /readyz.",
+        &one(&u8::from(figures.word.serves())),
     );
+    add("word", "gauge", "1 for what the daemon says of this node.", &words);
+    add(
+        "reasons",
+        "gauge",
+        "Reasons for a word that is not ready, by code.",
+        &labelled("code", &figures.counts),
+    );
+    add("peers", "gauge", "Other nodes by how they stand.", &labelled("state", &figures.peers));
+    if let Some(age) = age {
+        add("oldest_proof_age_seconds", "gauge", "The age of the oldest last answer.", &one(&age));
+    }
     add("api_connected", "gauge", "1 if the nodes are followed.", &one(&u8::from(figures.connected)));
     add("api_failures_total", "counter", "Failed connections to the API server.", &one(failures));
     add("nodes", "gauge", "Other nodes of the cluster.", &one(nodes));
-    add("networks", "gauge", "podCIDRs of other nodes by the way to them.", &ways);
+    add(
+        "networks",
+        "gauge",
+        "podCIDRs of other nodes by the way to them.",
+        &labelled("way", &figures.networks),
+    );
     add("routes", "gauge", "Routes of this daemon in the kernel.", &one(routes));
     add("problems", "gauge", "Parts that do not work.", &one(problems));
     add("syncs_total", "counter", "How often the kernel was compared with the plan.", &one(syncs));
@@ -148,15 +209,23 @@ fn metrics(figures: &Figures) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::word::Standing;
 
     #[test]
     fn each_path_has_its_answer() {
-        let bad = Figures { not_ready: vec!["no podCIDR".into()], ..Figures::default() };
-        let good = Figures { networks: vec![("route", 3)], ..Figures::default() };
+        let bad = Figures { word: Word::NotReady, reasons: vec!["no podCIDR".into()], ..Figures::default() };
+        let good = Figures { word: Word::Ready, networks: vec![("route", 3)], ..Figures::default() };
+        let half = Figures { word: Word::Degraded, reasons: vec!["node b".into()], ..Figures::default() };
+        let new = Figures::default();
         for (head, figures, status, body) in [
             ("GET /healthz HTTP/1.1\r\n\r\n", &bad, "200", "ok\n"),
-            ("GET /readyz?verbose HTTP/1.1\r\n\r\n", &good, "200", "ok\n"),
-            ("GET /readyz HTTP/1.1\r\n\r\n", &bad, "503", "no podCIDR\n"),
+            ("GET /healthz HTTP/1.1\r\n\r\n", &new, "200", "ok\n"),
+            ("GET /readyz?verbose HTTP/1.1\r\n\r\n", &good, "200", "\r\n\r\nready\n"),
+            ("GET /readyz HTTP/1.1\r\n\r\n", &half, "200", "\r\n\r\ndegraded\nnode b\n"),
+            ("GET /readyz HTTP/1.1\r\n\r\n", &new, "503", "\r\n\r\nwaiting\n"),
+            ("GET /readyz HTTP/1.1\r\n\r\n", &bad, "503", "\r\n\r\nnot ready\nno podCIDR\n"),
+            ("GET /metrics HTTP/1.1\r\n\r\n", &bad, "200", "\nferrule_node_word{word=\"not_ready\"} 1\n"),
+            ("GET /metrics HTTP/1.1\r\n\r\n", &half, "200", "\nferrule_node_ready 1\n"),
             ("GET /metrics HTTP/1.1\r\n\r\n", &good, "200", "\nferrule_node_networks{way=\"route\"} 3\n"),
             ("HEAD /metrics HTTP/1.1\r\n\r\n", &good, "200", "\r\n\r\n"),
             ("GET / HTTP/1.1\r\n\r\n", &good, "404", "/metrics"),
@@ -167,5 +236,70 @@ mod tests {
             assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head} {answer}");
             assert!(answer.contains(body), "{head} {answer}");
         }
+    }
+
+    #[test]
+    fn alerts_ask_for_what_there_is() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/monitoring/node-alerts.yaml");
+        let rules = std::fs::read_to_string(path).unwrap();
+        let peers = Standing::KEYS.into_iter().map(|key| (key, 0)).collect();
+        let figures = Figures { peers, oldest: Some(SystemTime::now()), ..Figures::default() };
+        let metrics = metrics(&figures);
+        let expressions: Vec<&str> =
+            rules.lines().filter_map(|line| line.trim().strip_prefix("expr: max by (instance) (")).collect();
+        assert_eq!(expressions.len(), rules.matches("alert:").count());
+        for expression in expressions {
+            let (name, rest) = expression.split_once(['{', ')']).unwrap();
+            let labels = rest.split_once('"').and_then(|(label, rest)| {
+                let values = rest.split_once('"')?.0;
+                Some(
+                    values
+                        .split('|')
+                        .map(|value| format!("{name}{{{}\"{value}\"}} ", label.replace('~', "")))
+                        .collect(),
+                )
+            });
+            for series in labels.unwrap_or_else(|| vec![format!("{name} ")]) {
+                assert!(metrics.lines().any(|line| line.starts_with(&series)), "{series}\n{metrics}");
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn idle_connections_keep_nobody_waiting() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_figures, served) = watch::channel(Figures::default());
+        // They could stay for longer than this test.
+        let server = tokio::spawn(accept(listener, served, Duration::from_secs(3600)));
+        let mut idle = Vec::new();
+        for _ in 0..CONNECTIONS + 3 {
+            idle.push(TcpStream::connect(address).await.unwrap());
+        }
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.ends_with("ok\n"), "{answer}");
+        // The oldest ones have gone, the others are there.
+        let (gone, there) = idle.split_at_mut(4);
+        for stream in gone {
+            assert!(matches!(stream.read_u8().await, Err(_)));
+        }
+        let open = |stream: &TcpStream| matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
+        assert!(there.iter().all(open));
+        server.abort();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_says_nothing_is_dropped() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_figures, served) = watch::channel(Figures::default());
+        let server = tokio::spawn(accept(listener, served, Duration::from_millis(1)));
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(b"GET /healthz").await.unwrap();
+        assert!(client.read_u8().await.is_err());
+        server.abort();
     }
 }

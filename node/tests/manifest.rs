@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Parser as _;
 use ferrule_node::arguments::{Arguments, Options};
+use ferrule_node::cluster::HEALTH_ANNOTATION;
+use ferrule_node::wireguard;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -24,7 +26,6 @@ fn object(file: &str, kind: &str) -> Value {
 }
 
 const MANIFEST: &str = "examples/kubernetes/ferrule.yaml";
-const WIREGUARD: &str = "examples/kubernetes/wireguard.yaml";
 
 fn items(list: &Value) -> &[Value] {
     list.as_array().map_or(&[], Vec::as_slice)
@@ -127,7 +128,7 @@ fn each_container_has_the_rights_that_it_needs_and_no_others() {
         assert_eq!(container["image"], install[0]["image"]);
         let expected = match name {
             "install" => Value::Null,
-            "node" => json!(["NET_ADMIN", "NET_RAW"]),
+            "node" => json!(["NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_CHROOT", "SYS_PTRACE"]),
             _ => {
                 // Tests run the housekeeping containers with these rights.
                 let alone = named(housekeeping, name);
@@ -150,12 +151,10 @@ fn the_service_account_may_do_what_the_daemon_does_and_nothing_else() {
     assert_eq!(pod()["serviceAccountName"], account["name"]);
     let (name, namespace) = (account["name"].as_str().unwrap(), account["namespace"].as_str().unwrap());
     // The requests of src/api/client.rs.
-    for (file, kind, resource, verbs) in [
-        (MANIFEST, "ClusterRole", "nodes", json!(["list", "watch"])),
-        (MANIFEST, "Role", "events", json!(["create"])),
-        (WIREGUARD, "ClusterRole", "nodes", json!(["patch"])),
-    ] {
-        let (role, binding) = (object(file, kind), object(file, &format!("{kind}Binding")));
+    for (kind, resource, verbs) in
+        [("ClusterRole", "nodes", json!(["list", "patch", "watch"])), ("Role", "events", json!(["create"]))]
+    {
+        let (role, binding) = (object(MANIFEST, kind), object(MANIFEST, &format!("{kind}Binding")));
         assert_eq!(role["rules"], json!([{"apiGroups": [""], "resources": [resource], "verbs": verbs}]));
         assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
         assert_eq!(binding["metadata"]["namespace"], role["metadata"]["namespace"]);
@@ -163,10 +162,14 @@ fn the_service_account_may_do_what_the_daemon_does_and_nothing_else() {
         assert_eq!(binding["subjects"], subject);
     }
     // Without the binding or with another name the policy would let everything through.
-    let policy = object(WIREGUARD, "ValidatingAdmissionPolicy");
+    let policy = object(MANIFEST, "ValidatingAdmissionPolicy");
     let who = format!("request.userInfo.username == 'system:serviceaccount:{namespace}:{name}'");
     assert_eq!(policy["spec"]["matchConditions"][0]["expression"], who);
-    let binding = object(WIREGUARD, "ValidatingAdmissionPolicyBinding");
+    let own = named(&policy["spec"]["variables"], "own")["expression"].as_str().unwrap();
+    for annotation in [HEALTH_ANNOTATION, wireguard::ANNOTATION] {
+        assert!(own.contains(&format!("'{annotation}'")), "{own}");
+    }
+    let binding = object(MANIFEST, "ValidatingAdmissionPolicyBinding");
     assert_eq!(binding["spec"]["policyName"], policy["metadata"]["name"]);
     assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
 }

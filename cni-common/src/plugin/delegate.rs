@@ -3,18 +3,19 @@
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::Plugin;
+use super::call_log;
+use super::child::write_and_wait;
 use super::dispatch::perform;
 use super::env::{Environment, Verb};
 use super::own_program::is_own_program;
 use super::repair::{Repair, look, repair};
-use crate::call_log;
 use crate::spec::{AddResult, CniError, Code, Context as _, Json, NetConf, SpecVersion};
 
 /// Number of retries, and the pause between them, while the delegate's file is open for writing (ETXTBSY).
@@ -24,10 +25,6 @@ const BUSY_RETRIES: (u32, Duration) = (100, Duration::from_millis(50));
 /// specification has no code for it. Usually the calling plugin finds the interface before it asks; not if the container has renamed it,
 /// or if a device has no interface.
 const DUPLICATE: &str = "duplicate allocation is not allowed";
-
-/// The guaranteed capacity of a pipe in bytes: one page. A user who exceeds the kernel's limit for pipe
-/// buffers gets only this.
-const PIPE_CAPACITY: usize = 4096;
 
 /// A plugin that this plugin calls. It receives the same environment, except for CNI_COMMAND, and the same
 /// configuration.
@@ -39,6 +36,7 @@ pub struct Delegate<'a> {
     sibling: Option<&'static Plugin>,
     env: &'a Environment,
     config: &'a NetConf,
+    is_member: bool,
 }
 
 impl<'a> Delegate<'a> {
@@ -73,10 +71,21 @@ impl<'a> Delegate<'a> {
                 && meta.is_file()
             {
                 let sibling = sibling(name, &program, &meta, env);
-                return Ok(Delegate { program, sibling, env, config });
+                return Ok(Delegate { program, sibling, env, config, is_member: false });
             }
         }
         Err(CniError::internal(format!("failed to find plugin {name:?} in path [{}]", folders.join(" "))))
+    }
+
+    /// The delegate as a plugin of a list that this plugin runs: the log has a line for it, as if the runtime had called it.
+    #[must_use]
+    pub fn as_member(self) -> Self {
+        Delegate { is_member: true, ..self }
+    }
+
+    /// Whether the delegate is a plugin of this program, which undoes what a failed ADD of it has done.
+    pub fn is_function(&self) -> bool {
+        self.sibling.is_some()
     }
 
     /// Runs ADD. If it fails, runs the delegate's DEL and then returns the error, unless the delegate says that an earlier ADD of the
@@ -100,7 +109,7 @@ impl<'a> Delegate<'a> {
     /// As [`add`](Self::add).
     pub fn add_or_leave(&self, version: SpecVersion) -> Result<AddResult, CniError> {
         self.step(|| match self.sibling {
-            Some(plugin) => perform(plugin, Verb::Add, self.env, self.config).map(Option::unwrap_or_default),
+            Some(plugin) => self.perform(plugin, Verb::Add).map(Option::unwrap_or_default),
             None => self.execute(Verb::Add).and_then(|stdout| self.read_result(&stdout, version)),
         })
     }
@@ -118,7 +127,7 @@ impl<'a> Delegate<'a> {
     /// The delegate's unchanged error object. Code 999 if it failed without one.
     pub fn call(&self, verb: Verb) -> Result<(), CniError> {
         self.step(|| match self.sibling {
-            Some(plugin) => perform(plugin, verb, self.env, self.config).map(drop),
+            Some(plugin) => self.perform(plugin, verb).map(drop),
             None => self.execute(verb).map(drop),
         })
     }
@@ -131,6 +140,17 @@ impl<'a> Delegate<'a> {
     /// Repairs what [`Delegate::look`] has found: [`Repair::Possible`] has the error of CHECK. Then CHECK again.
     pub fn repair(&self, why: &CniError) -> Repair {
         self.sibling.map_or(Repair::Foreign, |plugin| repair(plugin, self.env, self.config, why))
+    }
+
+    fn perform(&self, plugin: &'static Plugin, verb: Verb) -> Result<Option<AddResult>, CniError> {
+        let is_logged = self.is_member && call_log::begin_member(plugin.name, verb);
+        let outcome = perform(plugin, verb, self.env, self.config);
+        if is_logged {
+            let version = SpecVersion::parse(self.config.version_text()).unwrap_or(SpecVersion::NEWEST);
+            let result = outcome.as_ref().map(|result| result.as_ref()?.to_json(version).ok());
+            call_log::end_member(result.as_ref().map(Option::as_ref).map_err(|error| *error));
+        }
+        outcome
     }
 
     /// Measures the delegate for the log.
@@ -186,27 +206,6 @@ impl<'a> Delegate<'a> {
 fn sibling(name: &str, file: &Path, found: &fs::Metadata, env: &Environment) -> Option<&'static Plugin> {
     let plugin = env.siblings.iter().find(|plugin| plugin.name == name)?;
     is_own_program(file, found).then_some(*plugin)
-}
-
-/// Writes the input to the child and reads its output until the child exits. An input that may exceed the
-/// capacity of the pipe is written by a separate thread: a child that fills its output pipe before it reads
-/// would otherwise deadlock with us.
-fn write_and_wait(mut child: Child, input: &[u8]) -> io::Result<Output> {
-    let stdin = child.stdin.take();
-    let write = || {
-        if let Some(mut stdin) = stdin {
-            // Ignore EPIPE: a delegate that exits without reading its configuration reports a better error.
-            let _ = stdin.write_all(input);
-        }
-    };
-    if input.len() <= PIPE_CAPACITY {
-        write();
-        return child.wait_with_output();
-    }
-    thread::scope(|scope| {
-        thread::Builder::new().spawn_scoped(scope, write)?;
-        child.wait_with_output()
-    })
 }
 
 /// The error of a failed delegate: the error object that it printed, or the reference's text with output and

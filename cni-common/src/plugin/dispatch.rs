@@ -8,10 +8,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::call_log;
 use super::env::{Environment, Verb};
+use super::panics;
 use super::streams::{read_document_within, read_request, write_answer};
 use super::{AddRequest, DelRequest, GcRequest, Plugin, Sandbox, StatusRequest};
-use crate::call_log;
 use crate::netns::{self, ContainerNetns, Netns};
 use crate::spec::{AddResult, CniError, Code, Failures, NetConf, SpecVersion};
 
@@ -70,7 +71,12 @@ fn start(plugin: &Plugin, siblings: &'static [&'static Plugin], observe: fn()) -
     match dispatch(plugin, &env, &mut version) {
         Ok(result) => {
             call_log::finish(Ok(result.as_ref()));
-            ExitCode::SUCCESS
+            if is_undo() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+        }
+        Err(error) if is_undo() => {
+            eprintln!("DEL after the panic failed: {error}");
+            call_log::finish(Err(&error));
+            ExitCode::FAILURE
         }
         Err(error) => {
             // If stdout cannot be written, only the exit status reports the failure.
@@ -81,13 +87,25 @@ fn start(plugin: &Plugin, siblings: &'static [&'static Plugin], observe: fn()) -
     }
 }
 
+/// Whether this process undoes an ADD that has panicked, and has printed its error.
+fn is_undo() -> bool {
+    std::env::var_os(panics::UNDOES).is_some()
+}
+
 /// Makes a panic print an error object and exit with status 1. Without this the runtime would only see
 /// SIGABRT.
 fn print_panics_as_errors() {
     panic::set_hook(Box::new(|info| {
-        let error = CniError::internal(format!("internal error: {info}"));
-        let _ = print_json(&error.to_json(SpecVersion::NEWEST));
+        let error = CniError::internal(format!("{}internal error: {info}", panics::name()));
+        if is_undo() {
+            eprintln!("{error}");
+        } else {
+            let _ = print_json(&error.to_json(SpecVersion::NEWEST));
+        }
         call_log::finish(Err(&error));
+        if !is_undo() {
+            panics::undo();
+        }
         std::process::exit(1);
     }));
 }

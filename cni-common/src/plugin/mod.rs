@@ -32,10 +32,13 @@
 //! ```
 
 mod attachment;
+pub mod call_log;
+mod child;
 pub mod delegate;
 mod dispatch;
 pub mod env;
 mod own_program;
+mod panics;
 mod repair;
 mod streams;
 
@@ -43,6 +46,7 @@ pub use attachment::Attachment;
 pub use delegate::Delegate;
 pub use dispatch::{run, run_one_of};
 pub use env::{Environment, Verb};
+pub use panics::in_case_of_panic;
 pub use repair::Repair;
 
 use crate::netns::{ContainerNetns, Netns, NetnsError};

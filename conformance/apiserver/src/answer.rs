@@ -131,6 +131,9 @@ fn change(
 /// One page. The token of the next page has the revision of the first one: a watch from there misses nothing.
 fn list(content: &Content, request: &Request, target: &Target) -> Answer {
     let selector = selector(request, target)?;
+    if request.value("resourceVersion").parse().is_ok_and(|version: u64| version > content.revision) {
+        return Err(Refusal::new("Timeout", "Too large resource version"));
+    }
     let limit = request.value("limit").parse().ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
     let (revision, after) = match request.value("continue").split_once(' ') {
         None => (content.revision, None),

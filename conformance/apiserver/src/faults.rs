@@ -17,6 +17,8 @@ pub struct Faults {
     pub mute: bool,
     /// Each request is answered with this code, such as 500 or 429.
     pub code: Option<u16>,
+    /// Requests with this verb get this code and body, as from a proxy that is in the way. A redirect leads nowhere.
+    pub proxy: Option<(&'static str, u16, &'static str)>,
     /// The only bearer token that is accepted; another one, or none, is answered with 401.
     pub token: Option<String>,
     /// The rules of a ClusterRole. Every other request is answered with 403.
@@ -39,6 +41,7 @@ impl Default for Faults {
             hang: false,
             mute: false,
             code: None,
+            proxy: None,
             token: None,
             rules: None,
             absent: Vec::new(),

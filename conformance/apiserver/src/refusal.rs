@@ -11,7 +11,7 @@ pub(crate) struct Refusal {
 }
 
 /// The code of each reason that we use.
-const CODES: [(&str, u16); 10] = [
+const CODES: [(&str, u16); 11] = [
     ("BadRequest", 400),
     ("Unauthorized", 401),
     ("Forbidden", 403),
@@ -22,6 +22,7 @@ const CODES: [(&str, u16); 10] = [
     ("Expired", 410),
     ("UnsupportedMediaType", 415),
     ("TooManyRequests", 429),
+    ("Timeout", 504),
 ];
 
 impl Refusal {

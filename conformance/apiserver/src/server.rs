@@ -12,7 +12,7 @@ use http_body_util::channel::Channel;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, LOCATION};
 use hyper::service::service_fn;
 use hyper::{Response, StatusCode};
 use hyper_util::rt::TokioIo;
@@ -176,6 +176,11 @@ async fn respond(shared: &Shared, request: hyper::Request<Incoming>) -> Response
         std::future::pending::<()>().await;
     }
     sleep(faults.delay).await;
+    if let Some((_, code, body)) = faults.proxy.filter(|(verb, ..)| *verb == asked.verb) {
+        let mut response = json(code, Full::from(body).boxed());
+        response.headers_mut().insert(LOCATION, "http://127.0.0.1:1/".parse().unwrap());
+        return response;
+    }
     let content_type =
         parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     match handle(shared, &asked, content_type, body, &faults).await {

@@ -61,7 +61,7 @@ fn come_and_go(node: &Node, is_over: &AtomicBool, count: &AtomicUsize) {
 }
 
 /// Starts the watch. Returns when its first pass is over.
-fn watch(node: &Node, init: &Background, folder: &std::path::Path) -> Background {
+fn watch(node: &Node, init: &Background, folder: &std::path::Path, per_minute: &str) -> Background {
     let notify = folder.join("notify");
     let ready = UnixDatagram::bind(&notify).unwrap();
     let mut command = Command::new("sh");
@@ -70,7 +70,7 @@ fn watch(node: &Node, init: &Background, folder: &std::path::Path) -> Background
         "repair",
         "--yes",
         "--watch",
-        PER_MINUTE,
+        per_minute,
         "--bin-dir",
     ]);
     command.arg(bin_dir().unwrap()).args(["--init", &init.id().to_string()]);
@@ -106,7 +106,7 @@ fn a_flush_is_repaired_at_once_while_pods_come_and_go() {
 
     let folder = tempfile::tempdir().unwrap();
     let said = || fs::read_to_string(folder.path().join("said")).unwrap();
-    let mut watch = watch(&node, &init, folder.path());
+    let mut watch = watch(&node, &init, folder.path(), PER_MINUTE);
     let (is_over, count) = (AtomicBool::new(false), AtomicUsize::new(0));
     let took = thread::scope(|scope| {
         let churn = scope.spawn(|| come_and_go(&node, &is_over, &count));
@@ -146,4 +146,36 @@ fn a_flush_is_repaired_at_once_while_pods_come_and_go() {
     }
     let rules = node.tool("nft", &["list", "ruleset"]).unwrap();
     assert!(!rules.contains("watch-") && !rules.contains("churn-"), "{rules}");
+}
+
+/// What the node may lose of a ptp pod.
+#[test]
+fn the_nodes_end_of_a_ptp_pod_is_repaired() {
+    let node = Node::new().unwrap();
+    let init = node.spawn(sleep()).unwrap();
+    let ranges = json!([[{"subnet": "10.1.0.0/24"}], [{"subnet": "fd00:1::/64"}]]);
+    let ipam = json!({"type": "host-local", "ranges": ranges});
+    let network = Network::from_value(
+        &json!({"name": "ptp", "cniVersion": "1.0.0", "plugins": [{"type": "ptp", "ipam": ipam}]}),
+    );
+    let (network, runtime) = (network.unwrap(), node.runtime([bin_dir().unwrap()]));
+    let pod = node.pod("watch-ptp").unwrap();
+    let attachment = pod.attachment("eth0");
+    let result = runtime.add(&network, &attachment).unwrap();
+    let _process = pod.spawn(sleep()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let _watch = watch(&node, &init, folder.path(), "--per-minute=60");
+    let end = result["interfaces"][0]["name"].as_str().unwrap();
+    for damage in
+        ["ip route del 10.1.0.2", "ip -6 route del fd00:1::2", "ip link set END address 02:00:00:00:00:98"]
+    {
+        node.sh(&damage.replace("END", end)).unwrap();
+        runtime.check(&network, &attachment).unwrap_err();
+        let began = Instant::now();
+        let is_sound = || runtime.check(&network, &attachment).is_ok();
+        let said = || fs::read_to_string(folder.path().join("said")).unwrap();
+        assert!(eventually(TIMEOUT, is_sound), "{damage}: {}", said());
+        println!("{damage}: sound after {:?}", began.elapsed());
+    }
+    runtime.del(&network, &attachment).unwrap();
 }

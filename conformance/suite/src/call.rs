@@ -31,6 +31,18 @@ pub struct Call<'a> {
     start_script: Option<String>,
 }
 
+/// The object that has this key: of a plugin that runs those in its key `plugins`, the first of them has `ipam`.
+pub fn holder_of<'c>(key: &str, config: &'c mut Map<String, Value>) -> &'c mut Map<String, Value> {
+    let has_plugins = config.get("plugins").and_then(|all| all.get(0)).is_some_and(Value::is_object);
+    match config {
+        config if key == "ipam" && has_plugins => match &mut config["plugins"][0] {
+            Value::Object(first) => first,
+            other => unreachable!("{other} was an object"),
+        },
+        config => config,
+    }
+}
+
 impl<'a> Call<'a> {
     /// A call on the node, or without one on the machine. Its start script goes into `dir`.
     pub fn new(exec: Exec, config: Map<String, Value>, node: Option<&'a Node>, dir: &'a Path) -> Call<'a> {
@@ -42,14 +54,14 @@ impl<'a> Call<'a> {
     /// Sets a key of the configuration.
     #[must_use]
     pub fn key(mut self, key: &str, value: impl Into<Value>) -> Self {
-        self.config.insert(key.to_owned(), value.into());
+        holder_of(key, &mut self.config).insert(key.to_owned(), value.into());
         self
     }
 
     /// Removes a key of the configuration.
     #[must_use]
     pub fn without_key(mut self, key: &str) -> Self {
-        self.config.remove(key);
+        holder_of(key, &mut self.config).remove(key);
         self
     }
 

@@ -13,9 +13,9 @@ use cni_runner::{Exec, Version};
 
 /// The descriptions of the plugins that the suite knows.
 const KNOWN: &str = include_str!("known-plugins.json");
-/// The name of the chain of a folder's plugins: bridge and host-local, with portmap, bandwidth and loopback
+/// The name of the list of a folder's plugins: bridge and host-local, with portmap, bandwidth and loopback
 /// if present.
-pub const CHAIN: &str = "chain";
+pub const LIST: &str = "list";
 
 /// The role of a plugin in a network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
@@ -51,7 +51,7 @@ pub struct Description {
     /// Its keys in the network configuration, without `type`.
     #[serde(default)]
     pub config: Map<String, Value>,
-    /// Whether it calls an IPAM plugin. If so, the suite adds `ipam` to the configuration.
+    /// Whether it calls an IPAM plugin. If so, the suite adds `ipam` to the configuration, or to the first of its `plugins`.
     #[serde(default)]
     pub delegates: bool,
     /// Whether it makes the configuration of its delegates itself.
@@ -145,7 +145,7 @@ pub fn plugins_under_test(
     }
     found.sort();
     if ["bridge", "host-local"].iter().all(|part| found.iter().any(|name| name == part)) {
-        found.push(CHAIN.to_owned());
+        found.push(LIST.to_owned());
     }
     if let Some(missing) = names.iter().find(|name| !found.contains(name)) {
         anyhow::bail!("the folder {} has no plugin {missing}", dir.display());
@@ -237,6 +237,6 @@ mod tests {
         let known: BTreeMap<String, Description> = serde_json::from_str(KNOWN).unwrap();
         assert_eq!(known["bridge"].role, Role::Interface);
         assert!(known["bridge"].delegates);
-        assert_eq!(known[CHAIN].role, Role::Chain);
+        assert_eq!(known[LIST].role, Role::Chain);
     }
 }

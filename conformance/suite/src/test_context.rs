@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 
-use super::call::{Answer, Call};
+use super::call::{Answer, Call, holder_of};
 use super::kernel;
 use super::layout;
 use super::outcome::{Stop, TestResult, skip};
@@ -152,7 +152,7 @@ impl<'a> TestContext<'a> {
     pub fn config(&self) -> Map<String, Value> {
         let mut config = self.plugin.description.config.clone();
         if let Some(ipam) = self.ipam.get() {
-            config.insert("ipam".to_owned(), json!({"type": ipam.name()}));
+            holder_of("ipam", &mut config).insert("ipam".to_owned(), json!({"type": ipam.name()}));
         }
         config.insert("type".to_owned(), self.plugin.name.clone().into());
         config.insert("name".to_owned(), NETWORK.into());

@@ -1,5 +1,7 @@
 //! The command line. The comments are the texts of `--help` and of the man pages.
 
+pub(super) mod support;
+
 use std::path::PathBuf;
 
 use clap::builder::{ArgPredicate, ValueParser};
@@ -105,6 +107,25 @@ pub(super) enum Command {
     ///
     /// Exit status: 0 no errors; 1 there are errors, or the node could not be examined; 2 wrong usage.
     Doctor(Doctor),
+    /// Test the node's network with two pods of its own
+    ///
+    /// Attaches two pods to the network as the runtime would, sends packets between them, the node and a namespace that stands for the
+    /// world outside, and detaches them: pod to pod, node to pod, forwarding, masquerade, host port, limit, MTU without fragmentation,
+    /// IPv6, and a resolver if --dns names one. No other packet leaves the node; if ferrule-node knows health endpoints of other nodes,
+    /// a pod connects to them. One line for each test, with the reason and the remedy of a failure. A test that was killed is undone by
+    /// the next one, and by gc.
+    ///
+    /// Exit status: 0 no test failed; 1 a test failed, or there is nothing to test; 2 wrong usage.
+    Test(support::Test),
+    /// Pack what is needed to find a fault into one archive
+    ///
+    /// Versions, kernel, settings, what doctor, inspect and check say, the log of the last hour, rules, links and routes of the
+    /// node and its pods, configurations, and the daemons' status. Names of pods, namespaces, containers, networks and nodes, and
+    /// addresses are masked: equal ones have equal masks, and subnets stay subnets. Secrets never enter. Nothing is changed. It
+    /// takes less than 10 seconds. What cannot be read is a line in README.txt of the archive. docs/report.md says how to read it.
+    ///
+    /// Exit status: 0 the archive is written; 1 failed; 2 wrong usage.
+    Report(support::Report),
     /// Print the last, slowest and failed calls of the plugins, if they are logged
     ///
     /// Prints the calls in the log and in its old file: by default the last 20.
@@ -126,6 +147,13 @@ pub(super) enum Command {
     ///
     /// Exit status: 0 done; 1 failed; 2 wrong usage.
     Metrics(Metrics),
+    /// Turn a list of plugins into one plugin `chain`, or back
+    ///
+    /// Prints the conflist in the other form. Pods that were attached in one form are checked, repaired and removed in the other. Keys
+    /// are sorted.
+    ///
+    /// Exit status: 0 done; 1 failed, or this is no list of plugins; 2 wrong usage.
+    Chain(Chain),
     /// List the plugins in this program, with their CNI versions
     Plugins,
     /// Print the version and the SHA-256 of this program, as in BIN_DIR/.ferrule/manifest
@@ -355,6 +383,17 @@ pub(super) struct Metrics {
     /// The log [default: the configured one]
     #[arg(long)]
     pub(super) file: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+#[command(group = ArgGroup::new("form").required(true))]
+pub(super) struct Chain {
+    /// With one `chain` that runs all plugins of this conflist
+    #[arg(long, value_name = "FILE", group = "form")]
+    pub(super) fold: Option<PathBuf>,
+    /// With the members of each `chain` of this conflist in its place
+    #[arg(long, value_name = "FILE", group = "form")]
+    pub(super) unfold: Option<PathBuf>,
 }
 
 /// A number above 0.

@@ -2,21 +2,24 @@
 
 mod arguments;
 mod operator;
+mod support;
 
 use std::fs;
 use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Error, Result};
+use anyhow::{Context as _, Error, Result};
 use clap::{CommandFactory, Parser as _};
 use clap_complete::Shell;
 use cni_common::line::Text;
 use cni_common::plugin::Plugin;
+use ferrule_chain::fold::{fold, unfold};
 use ferrule_install::console::{note, say};
 use ferrule_install::{Back, Condition, Outcome, Stopped, TOOL, fingerprint::Fingerprint};
+use ferrule_kernel::file::read_named_text;
 
-use self::arguments::Command;
+use self::arguments::{Chain, Command};
 
 /// Runs the command that the arguments name.
 pub(crate) fn main(plugins: &'static [&'static Plugin]) -> ExitCode {
@@ -40,7 +43,7 @@ fn failed(error: Error) -> u8 {
 
 /// Returns the exit status.
 fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
-    let names: Vec<&str> = plugins.iter().map(|plugin| plugin.name).collect();
+    let names: Vec<&'static str> = plugins.iter().map(|plugin| plugin.name).collect();
     let outcome = match command {
         Command::Install(options) => ferrule_install::install(options, &names)?,
         Command::Rollback(options) => ferrule_install::restore(options, Back::Last)?,
@@ -60,8 +63,11 @@ fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
         Command::Check(arguments) => return operator::check(arguments),
         Command::Shape(arguments) => return operator::shape(arguments),
         Command::Doctor(arguments) => return operator::doctor(arguments, &names),
+        Command::Test(arguments) => return support::test(arguments),
+        Command::Report(arguments) => return support::report(arguments, &names),
         Command::Log(arguments) => return operator::log(arguments),
         Command::Metrics(arguments) => return operator::metrics(arguments),
+        Command::Chain(arguments) => return convert(arguments),
         Command::Plugins => {
             for plugin in plugins {
                 let versions: Vec<_> = plugin.spec_versions.iter().map(|version| version.as_str()).collect();
@@ -91,6 +97,21 @@ fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
         Outcome::Done => 0,
         Outcome::Partly => 3,
     })
+}
+
+/// Prints a conflist in the other form.
+fn convert(arguments: &Chain) -> Result<u8> {
+    let (file, form): (_, fn(&_) -> _) = match (&arguments.fold, &arguments.unfold) {
+        (Some(file), _) => (file, fold),
+        (None, Some(file)) => (file, unfold),
+        (None, None) => return Ok(2),
+    };
+    let of_file = || file.display().to_string();
+    let text = read_named_text(file).with_context(of_file)?;
+    let list = serde_json::from_str(&text).with_context(of_file)?;
+    let converted = form(&list).map_err(Error::msg).with_context(of_file)?;
+    say(Text::json(serde_json::to_string_pretty(&converted)?));
+    Ok(0)
 }
 
 /// Writes the man pages and completions.

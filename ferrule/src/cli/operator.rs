@@ -30,7 +30,7 @@ use super::arguments::{Check, Doctor, Gc, Inspect, Log, Metrics, Node, Repair, S
 const PAUSE: Duration = Duration::from_secs(1);
 
 impl Node {
-    fn enter(&self) -> Result<()> {
+    pub(super) fn enter(&self) -> Result<()> {
         let Some(root) = &self.root else { return Ok(()) };
         let entered = chroot(root).and_then(|()| env::set_current_dir("/"));
         entered.with_context(|| format!("enter {}", root.display()))
@@ -47,11 +47,11 @@ impl State {
 }
 
 /// A report of lines, or a document.
-fn report(text: String, is_json: bool) -> Text {
+pub(super) fn report(text: String, is_json: bool) -> Text {
     if is_json { Text::json(text) } else { Text::lines(text) }
 }
 
-fn seconds(number: u32) -> Duration {
+pub(super) fn seconds(number: u32) -> Duration {
     Duration::from_secs(number.into())
 }
 

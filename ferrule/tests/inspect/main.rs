@@ -5,13 +5,16 @@
 mod alive;
 mod budget;
 mod claims;
+mod connectivity;
 mod doctor;
+mod first_night;
 mod fixture;
 mod leaks;
 mod others;
 mod partial;
 mod planted;
 mod readme;
+mod report;
 mod schema;
 mod shape;
 mod shown;

@@ -13,7 +13,7 @@ const NAMESPACES: &str = "/run/namespaces/%";
 
 /// A folder with the names that are read there, `%` for the kind of an object and `#` for its number, and the commands that name
 /// each object.
-const FOLDERS: [(&str, &[&str]); 10] = [
+pub(crate) const FOLDERS: [(&str, &[&str]); 10] = [
     ("/var/lib/cni/results/%", &["repair", "check"]),
     ("/run/cni/net.d/%.conflist", &["doctor"]),
     ("/var/lib/cni/networks/ours/10.212.7.#", &[]),

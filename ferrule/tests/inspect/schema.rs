@@ -8,6 +8,13 @@ use serde_json::Value;
 
 use crate::fixture::Fixture;
 
+/// The first deviation of a document from the schema.
+pub(crate) fn deviation_of(document: &Value) -> Option<String> {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../inspect/schema.json");
+    let schema: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    deviation(&schema, &schema, document, "")
+}
+
 /// The first deviation from the schema. Knows the keywords that the schema uses.
 fn deviation(schema: &Value, root: &Value, value: &Value, path: &str) -> Option<String> {
     if let Some(reference) = schema["$ref"].as_str() {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod back;
+mod chain;
 mod concurrent;
 mod fixture;
 mod host_ports;

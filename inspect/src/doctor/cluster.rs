@@ -1,10 +1,10 @@
-//! `ferrule-node`: whether it runs on a node whose conflist it has written, and the problems in its status file.
+//! `ferrule-node`: whether it runs on a node whose conflist it has written, and the reasons in its status file.
 
-use std::fs::{self, TryLockError};
-use std::path::{Path, PathBuf};
+use std::fs::TryLockError;
+use std::path::Path;
 
 use ferrule_kernel::file;
-use ferrule_kit::cluster::{CONFLIST_MARK, LOCK_FILE, STATUS_FILE};
+use ferrule_kit::cluster::{CONFLIST_MARK, LOCK_FILE, STATUS_FILE, configurations};
 use serde_json::Value;
 
 use super::{Finding, Subject};
@@ -16,13 +16,14 @@ const FIRST: &str = "runtimes take the first file by name: remove the other one"
 
 /// The daemon's part of the node; `None` if no conflist is its.
 pub fn judge(conf_dir: &Path, state: &Path) -> Option<Subject> {
-    let conflist = conflists(conf_dir).find(|path| is_its(path))?;
+    let files = configurations(conf_dir);
+    let conflist = files.iter().find(|path| is_its(path))?;
     let (mut findings, mut seen) = (Vec::new(), "runs".to_owned());
     if !runs(state) {
         let problem = format!("does not run, and {} is its", conflist.display());
         findings.push(Finding::error(SUBJECT, format!("{problem}: routes to new nodes are missing"), START));
     }
-    if let Some(first) = conflists(conf_dir).filter(|path| *path < conflist).min() {
+    if let Some(first) = files.first().filter(|first| *first != conflist) {
         let problem = format!("{} comes before {}", first.display(), conflist.display());
         findings.push(Finding::warning(SUBJECT, problem, FIRST));
     }
@@ -41,38 +42,17 @@ pub fn judge(conf_dir: &Path, state: &Path) -> Option<Subject> {
 fn read(status: &Value, findings: &mut Vec<Finding>) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    for problem in list(&status["problems"]) {
-        let said = format!("{}: {}", text(&problem["part"]), text(&problem["error"]));
-        findings.push(Finding::error(SUBJECT, said, LOOK));
+    for reason in list(&status["reasons"]) {
+        let said = format!("{}: {}: {}", text(&reason["word"]), text(&reason["code"]), text(&reason["text"]));
+        let make = if reason["word"] == "not ready" { Finding::error } else { Finding::warning };
+        findings.push(make(SUBJECT, said, text(&reason["remedy"])));
     }
     if let Some(error) = status["api"]["error"].as_str() {
         let problem = format!("no API server since {}: {error}", text(&status["api"]["since"]));
         findings.push(Finding::warning(SUBJECT, problem, LOOK));
     }
     let nodes = list(&status["nodes"]);
-    for node in &nodes {
-        for network in list(&node["networks"]).iter().filter(|network| network["way"] == "refused") {
-            let (name, network, why) =
-                (text(&node["name"]), text(&network["network"]), text(&network["detail"]));
-            let problem = format!("{network} of node {name} is not used: {why}");
-            findings.push(Finding::warning(
-                SUBJECT,
-                problem,
-                "correct the Node object or this node's routes",
-            ));
-        }
-    }
-    format!("runs, {} other nodes", nodes.len())
-}
-
-/// The files that runtimes read.
-fn conflists(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let has_ending = |path: &PathBuf| {
-        path.extension()
-            .is_some_and(|ending| ["conf", "conflist", "json"].iter().any(|known| ending == *known))
-    };
-    files.filter(has_ending)
+    format!("{}, {} other nodes", text(&status["word"]), nodes.len())
 }
 
 fn is_its(path: &Path) -> bool {
@@ -88,7 +68,7 @@ fn runs(state: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
+    use std::fs::{self, File};
 
     use super::*;
 
@@ -109,15 +89,17 @@ mod tests {
         let lock = File::create(state.join(LOCK_FILE)).unwrap();
         lock.lock().unwrap();
         let status = |text: &str| fs::write(state.join(STATUS_FILE), text).unwrap();
-        status(r#"{"problems":[],"nodes":[{"name":"n2","networks":[]}],"api":{"error":null}}"#);
+        status(r#"{"word":"ready","reasons":[],"nodes":[{"name":"n2","networks":[]}],"api":{"error":null}}"#);
         let subject = judge(&conf, &state).unwrap();
-        assert_eq!((subject.findings.len(), subject.seen.as_str()), (0, "runs, 1 other nodes"));
+        assert_eq!((subject.findings.len(), subject.seen.as_str()), (0, "ready, 1 other nodes"));
         status(
-            r#"{"problems":[{"part":"vxlan","error":"E"}],"api":{"since":"S","error":"away"},
-            "nodes":[{"name":"n2","networks":[{"network":"10.0.0.0/8","way":"refused","detail":"D"}]}]}"#,
+            r#"{"word":"not ready","reasons":[{"code":"vxlan","text":"E","word":"not ready","remedy":"R"},
+            {"code":"peer","text":"node n2","word":"degraded","remedy":"Q"}],"api":{"since":"S","error":"away"}}"#,
         );
-        let wanted = ["vxlan: E", "no API server since S: away", "10.0.0.0/8 of node n2 is not used: D"];
+        let wanted = ["not ready: vxlan: E", "degraded: peer: node n2", "no API server since S: away"];
         assert_eq!(problems(), wanted);
+        let remedies = judge(&conf, &state).unwrap().findings.into_iter().map(|finding| finding.remedy);
+        assert_eq!(remedies.take(2).collect::<Vec<_>>(), ["R", "Q"]);
         fs::write(conf.join("05-other.conflist"), "{}").unwrap();
         assert!(problems()[0].contains("05-other.conflist comes before "));
     }

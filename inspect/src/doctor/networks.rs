@@ -7,6 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use ferrule_chain::config::NAME as CHAIN;
+use ferrule_chain::fold::members;
 use ferrule_kernel::file;
 use serde_json::Value;
 
@@ -36,8 +38,10 @@ pub struct Network {
     pub name: String,
     /// The CNI version that a runtime uses: the highest of `cniVersion` and `cniVersions`.
     pub version: String,
-    /// The configurations of its plugins.
+    /// The configurations of its plugins, without chains.
     pub plugins: Vec<Value>,
+    /// Whether a `chain` runs them.
+    pub is_folded: bool,
 }
 
 impl Network {
@@ -48,7 +52,10 @@ impl Network {
 
     /// The plugins' types, those of IPAM behind their plugin.
     pub fn types(&self) -> impl Iterator<Item = &str> {
-        self.plugins.iter().flat_map(|plugin| [type_of(plugin), type_of(&plugin["ipam"])]).flatten()
+        let chain = self.is_folded.then_some(CHAIN);
+        chain.into_iter().chain(
+            self.plugins.iter().flat_map(|plugin| [type_of(plugin), type_of(&plugin["ipam"])]).flatten(),
+        )
     }
 
     /// Whether it has one of these plugins.
@@ -124,7 +131,14 @@ fn read_one(file: &Path) -> Result<Network, Unusable> {
     if plugins.is_empty() {
         return Err(Unusable { why: NO_PLUGINS.to_owned(), remedy: INLINE });
     }
-    Ok(Network { file: file.to_owned(), name, version, plugins })
+    Ok(network(file, name, version, &plugins))
+}
+
+fn network(file: &Path, name: String, version: String, plugins: &[Value]) -> Network {
+    let is_folded = plugins.iter().any(|plugin| type_of(plugin) == Some(CHAIN));
+    let objects: Vec<_> = plugins.iter().filter_map(|plugin| plugin.as_object().cloned()).collect();
+    let plugins = members(&objects).into_iter().map(Value::from).collect();
+    Network { file: file.to_owned(), name, version, plugins, is_folded }
 }
 
 #[cfg(test)]
@@ -134,13 +148,16 @@ pub(super) mod tests {
     pub(in crate::doctor) fn network(name: &str, plugins: &str) -> Network {
         let text = format!(r#"{{"name":"{name}","cniVersion":"1.0.0","plugins":{plugins}}}"#);
         let Decoded { name, version, plugins, .. } = libcni::list(&text).unwrap();
-        Network { file: format!("/n/{name}.conflist").into(), name, version, plugins }
+        super::network(format!("/n/{name}.conflist").as_ref(), name, version, &plugins)
     }
 
     #[test]
     fn types_of_plugins() {
         let list = network("pods", r#"[{"type":"bridge","ipam":{"type":"host-local"}},{"type":"portmap"}]"#);
         assert_eq!(list.types().collect::<Vec<_>>(), ["bridge", "host-local", "portmap"]);
+        let folded = r#"[{"type":"chain","plugins":[{"type":"bridge"}]},{"type":"own"}]"#;
+        let folded = network("pods", folded);
+        assert_eq!(folded.types().collect::<Vec<_>>(), ["chain", "bridge", "own"]);
         assert!(list.has(&["portmap"]) && !list.has(&["firewall"]) && list.version == "1.0.0");
     }
 

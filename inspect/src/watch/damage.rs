@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ferrule_bandwidth::owner::Alias;
 use ferrule_kernel::netlink::bridge::PortSettings;
-use ferrule_kernel::netlink::{Link, notice};
+use ferrule_kernel::netlink::{Link, Mac, notice};
 use ferrule_kernel::nftables::notice as ruleset;
 use ferrule_kernel::notices::Notice;
 
@@ -45,6 +45,7 @@ pub struct Damage {
 #[derive(Debug, Default)]
 struct Known {
     kind: String,
+    mac: Mac,
     is_up: bool,
     master: Option<u32>,
     port: PortSettings,
@@ -115,7 +116,9 @@ impl Damage {
                 }
                 return gone.kind == "bridge";
             }
-            notice::Notice::AddressGone(index) => self.suspect(*index, now),
+            notice::Notice::AddressGone(index) | notice::Notice::RouteGone(index) => {
+                self.suspect(*index, now)
+            }
             notice::Notice::ShapingGone(index, kind) => {
                 if SHAPING.contains(&kind.as_str()) {
                     self.suspect(*index, now);
@@ -150,6 +153,7 @@ impl Known {
     fn of(link: &Link) -> Option<Known> {
         (KINDS.contains(&link.kind.as_str()) || link.name == IPVS).then(|| Known {
             kind: link.kind.clone(),
+            mac: link.mac,
             is_up: link.is_up(),
             master: link.master,
             port: link.port,
@@ -157,9 +161,10 @@ impl Known {
         })
     }
 
-    /// Whether the link has less now.
+    /// Whether the link has less now. The MAC address of a bridge may follow its ports.
     fn lost_in(&self, now: &Known) -> bool {
         self.is_up && !now.is_up
+            || self.mac != now.mac && self.kind != "bridge"
             || self.master.is_some() && self.master != now.master
             || is_less(self.port, now.port)
     }
@@ -232,7 +237,9 @@ mod tests {
             new(link(2, "veth", Some(9))),
             new(Link { port: settings(false), ..link(2, "veth", Some(1)) }),
             Notice::Link(notice::Notice::Port(2, settings(false))),
+            new(Link { mac: Mac([2; 6]), ..link(3, "veth", Some(1)) }),
             Notice::Link(notice::Notice::AddressGone(1)),
+            Notice::Link(notice::Notice::RouteGone(3)),
             Notice::Link(notice::Notice::ShapingGone(2, "ingress".to_owned())),
             Notice::Link(notice::Notice::ShapingGone(4, "tbf".to_owned())),
             Notice::Link(notice::Notice::ForwardingOff),
@@ -255,7 +262,16 @@ mod tests {
         assert!(!is_damage(&hairpin[..1]) && is_damage(&hairpin));
         let shaping = Notice::Link(notice::Notice::ShapingGone(2, "ingress".to_owned()));
         let address = Notice::Link(notice::Notice::AddressGone(2));
-        assert!(!is_damage(&[gone(4), shaping, address, new(down(2, Some(1))), new(down(2, None)), gone(2)]));
+        let route = Notice::Link(notice::Notice::RouteGone(2));
+        assert!(!is_damage(&[
+            gone(4),
+            shaping,
+            address,
+            route,
+            new(down(2, Some(1))),
+            new(down(2, None)),
+            gone(2)
+        ]));
         // The NIC, and the default qdisc of a link.
         let nic = new(Link { flags: 0, ..link(5, "", None) });
         let default = Notice::Link(notice::Notice::ShapingGone(2, "fq_codel".to_owned()));

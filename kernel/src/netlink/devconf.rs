@@ -25,9 +25,14 @@ const AF_INET: u16 = IpFamily::V4.number() as u16;
 const AF_INET6: u16 = IpFamily::V6.number() as u16;
 const IFLA_INET_CONF: u16 = 1;
 const IFLA_INET6_CONF: u16 = 2;
+const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+/// `IN6_ADDR_GEN_MODE_NONE`
+const NO_ADDRESS: u8 = 1;
 
 /// `IPV4_DEVCONF_ARP_NOTIFY`
 const ARP_NOTIFY: u16 = 22;
+/// `IPV4_DEVCONF_ARP_IGNORE`, counted from 0 as in the kernel's answer.
+const ARP_IGNORE: usize = 18;
 /// `IPV4_DEVCONF_ROUTE_LOCALNET`, counted from 0 as in the kernel's answer.
 const ROUTE_LOCALNET: usize = 25;
 /// `DEVCONF_ACCEPT_RA`, which counts from 0.
@@ -40,9 +45,22 @@ pub fn set_arp_notify(index: u32) -> Message {
     })
 }
 
+/// A request that keeps the kernel from giving the link with this index a link-local IPv6 address (`addr_gen_mode` none). It counts for
+/// a link that is down. `EAFNOSUPPORT`: the link has no IPv6.
+pub fn set_no_link_local(index: u32) -> Message {
+    Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).nest(IFLA_AF_SPEC, |families| {
+        families.nest(AF_INET6, |inet6| inet6.attr(IFLA_INET6_ADDR_GEN_MODE, &[NO_ADDRESS]))
+    })
+}
+
 /// Whether `route_localnet` is on, in the settings of a link for each address family.
 pub(super) fn routes_localnet(families: &[u8]) -> bool {
     is_set(families, AF_INET, IFLA_INET_CONF, ROUTE_LOCALNET)
+}
+
+/// `arp_ignore`, in the settings of a link for each address family.
+pub(super) fn arp_ignore(families: &[u8]) -> u32 {
+    setting(families, AF_INET, IFLA_INET_CONF, ARP_IGNORE)
 }
 
 /// Whether `accept_ra` is not 0. A kernel without IPv6 has no such setting.
@@ -51,8 +69,13 @@ pub(super) fn accepts_ra(families: &[u8]) -> bool {
 }
 
 fn is_set(families: &[u8], family: u16, conf: u16, index: usize) -> bool {
+    setting(families, family, conf, index) != 0
+}
+
+/// 0 if the kernel does not report the setting.
+fn setting(families: &[u8], family: u16, conf: u16, index: usize) -> u32 {
     let settings = find_attr(families, family).and_then(|family| find_attr(family, conf));
-    settings.is_some_and(|settings| u32_at(settings, 4 * index) != 0)
+    settings.map_or(0, |settings| u32_at(settings, 4 * index))
 }
 
 /// A request for the settings under `all`.

@@ -15,6 +15,8 @@ pub(super) const SKIP_STATS: u32 = 1 << 3;
 pub const IFF_UP: u32 = 0x1;
 /// `IFF_LOOPBACK`
 pub const IFF_LOOPBACK: u32 = 0x8;
+/// `IFF_NOARP`: the link asks for no neighbours (`arp off`).
+pub const IFF_NOARP: u32 = 0x80;
 /// `IFF_PROMISC`
 pub const IFF_PROMISC: u32 = 0x100;
 /// `IFF_ALLMULTI`

@@ -9,26 +9,27 @@ use std::os::unix::net::UnixDatagram;
 
 use nix::errno::Errno;
 use nix::libc::{
-    IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_ALT_IFNAME, IFLA_EXT_MASK, IFLA_GSO_MAX_SIZE, IFLA_IFALIAS, IFLA_IFNAME,
-    IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO,
-    IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, IFLA_PARENT_DEV_BUS_NAME, IFLA_PARENT_DEV_NAME, IFLA_PERM_ADDRESS,
-    IFLA_PROP_LIST, IFLA_STATS64, IFLA_TXQLEN, IFNAMSIZ,
+    ARPHRD_ETHER, ARPHRD_INFINIBAND, IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_ALT_IFNAME, IFLA_EXT_MASK, IFLA_GROUP,
+    IFLA_GSO_MAX_SIZE, IFLA_IFALIAS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA,
+    IFLA_LINK, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE,
+    IFLA_PARENT_DEV_BUS_NAME, IFLA_PARENT_DEV_NAME, IFLA_PERM_ADDRESS, IFLA_PROP_LIST, IFLA_STATS64,
+    IFLA_TXQLEN, IFNAMSIZ,
 };
 use nix::sys::socket::{setsockopt, sockopt::BindToDevice};
 
 use super::bridge::{PortSettings, VlanFiltering, vlan_filtering};
-use super::devconf::{accepts_ra, routes_localnet};
+use super::devconf::{accepts_ra, arp_ignore, routes_localnet};
 use super::error::Error;
 use super::ifinfo::{
     IFINFO, RTM_DELLINK, RTM_DELLINKPROP, RTM_GETLINK, RTM_NEWLINK, RTM_NEWLINKPROP, SKIP_STATS, ifinfo,
 };
 use super::link_data::LinkData;
 use super::mac::Mac;
-use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, find_attr, text, u32_at, u64_at};
+use super::message::{F_CREATE, F_DUMP, F_EXCL, Message, attrs, find_attr, text, u16_at, u32_at, u64_at};
 use super::socket::{Answer, Socket, ignoring};
 use super::vrf;
 
-pub use super::ifinfo::{IFF_ALLMULTI, IFF_LOOPBACK, IFF_PROMISC, IFF_UP, OPER_UP};
+pub use super::ifinfo::{IFF_ALLMULTI, IFF_LOOPBACK, IFF_NOARP, IFF_PROMISC, IFF_UP, OPER_UP};
 pub use super::new_link::{NewLink, new_netkit, new_veth};
 
 /// Identifies a link in a request.
@@ -55,6 +56,8 @@ pub struct Link {
     pub mac: Mac,
     /// The hardware address that its device was made with; zero if the driver or a kernel before 5.6 reports none.
     pub permanent_mac: Mac,
+    /// The type of its hardware address, `ARPHRD_*`.
+    pub hardware: u16,
     /// Its MTU in bytes.
     pub mtu: u32,
     /// The length of its transmit queue in packets.
@@ -62,6 +65,8 @@ pub struct Link {
     /// `IFF_*`. Promiscuous and all-multicast mode are the configured ones: a packet socket, such as that of
     /// tcpdump, does not set them.
     pub flags: u32,
+    /// Its group.
+    pub group: u32,
     /// `IF_OPER_*`
     pub operstate: u8,
     /// The index of its master, such as the bridge that has this link as a port.
@@ -90,6 +95,8 @@ pub struct Link {
     pub vlan_filtering: Option<VlanFiltering>,
     /// Whether its sysctl `accept_ra` is not 0: a router may configure it.
     pub accepts_ra: bool,
+    /// Its sysctl `arp_ignore`; the greater of it and that of `all` counts.
+    pub arp_ignore: u32,
     /// Whether its sysctl `route_localnet` is on: packets with an address of 127.0.0.0/8 may pass it.
     pub routes_localnet: bool,
     /// For a macvlan, an ipvlan or a VLAN device: its mode or ID.
@@ -123,6 +130,11 @@ impl Link {
         self.name == name || self.alt_names.iter().any(|one| one == name)
     }
 
+    /// Whether this is still the same link: no other one has got its index.
+    pub fn is_same_link(&self, other: &Link) -> bool {
+        (self.index, &self.name, &self.kind, self.mac) == (other.index, &other.name, &other.kind, other.mac)
+    }
+
     /// Whether the link is administratively up.
     pub fn is_up(&self) -> bool {
         self.flags & IFF_UP != 0
@@ -131,6 +143,12 @@ impl Link {
     /// Whether promiscuous mode is on.
     pub fn is_promiscuous(&self) -> bool {
         self.flags & IFF_PROMISC != 0
+    }
+
+    /// Whether its frames carry packets to any address: Ethernet and InfiniBand do. A tunnel, PPP or a tun device of a VPN sends
+    /// those that it knows the way of, and drops the others.
+    pub fn has_link_layer(&self) -> bool {
+        matches!(self.hardware, ARPHRD_ETHER | ARPHRD_INFINIBAND)
     }
 
     /// Whether the link receives all multicast packets.
@@ -158,6 +176,16 @@ pub fn get(id: LinkId<'_>) -> Message {
 /// A request that removes a link. With a veth the kernel also removes its peer.
 pub fn delete(id: LinkId<'_>) -> Message {
     link_request(RTM_DELLINK, 0, id)
+}
+
+/// A request that removes all links with this group.
+pub(super) fn delete_group(group: u32) -> Message {
+    Message::new(RTM_DELLINK, 0, &ifinfo(0, 0, 0, 0)).attr_u32(IFLA_GROUP, group)
+}
+
+/// A request that sets the group.
+pub(super) fn set_group(index: u32, group: u32) -> Message {
+    Message::new(RTM_NEWLINK, 0, &ifinfo(0, index, 0, 0)).attr_u32(IFLA_GROUP, group)
 }
 
 /// A request that sets the flags (`IFF_*`) in `mask` to their values in `flags`.
@@ -203,13 +231,15 @@ pub fn read(answer: Answer) -> Result<Option<Link>, Error> {
 
 /// The link in the kernel's description.
 pub fn parse(body: &[u8]) -> Link {
-    let mut link = Link { index: u32_at(body, 4), flags: u32_at(body, 8), ..Link::default() };
+    let (index, flags, hardware) = (u32_at(body, 4), u32_at(body, 8), u16_at(body, 2));
+    let mut link = Link { index, flags, hardware, ..Link::default() };
     for (kind, value) in attrs(body.get(IFINFO..).unwrap_or_default()) {
         match kind {
             IFLA_IFNAME => link.name = text(value),
             IFLA_ADDRESS => link.mac = value.try_into().map(Mac).unwrap_or_default(),
             IFLA_MTU => link.mtu = u32_at(value, 0),
             IFLA_TXQLEN => link.tx_queue_len = u32_at(value, 0),
+            IFLA_GROUP => link.group = u32_at(value, 0),
             IFLA_OPERSTATE => link.operstate = value.first().copied().unwrap_or_default(),
             IFLA_MASTER => link.master = Some(u32_at(value, 0)),
             IFLA_LINK => link.peer = Some(u32_at(value, 0)),
@@ -221,6 +251,7 @@ pub fn parse(body: &[u8]) -> Link {
             IFLA_PARENT_DEV_BUS_NAME => link.parent_bus = text(value),
             IFLA_AF_SPEC => {
                 link.accepts_ra = accepts_ra(value);
+                link.arp_ignore = arp_ignore(value);
                 link.routes_localnet = routes_localnet(value);
             }
             IFLA_GSO_MAX_SIZE => link.gso_max = u32_at(value, 0),

@@ -9,7 +9,9 @@
 
 pub mod addr;
 pub mod bridge;
+pub mod budget;
 mod default_route;
+pub mod deferred;
 pub mod devconf;
 mod error;
 pub mod features;
@@ -25,6 +27,7 @@ pub mod neighbour;
 mod new_link;
 pub mod notice;
 pub mod nsid;
+pub mod observer;
 pub mod qdisc;
 pub mod route;
 pub mod rule;

@@ -6,11 +6,13 @@
 
 use std::net::IpAddr;
 
+use nix::errno::Errno;
+
 use super::bridge::AF_BRIDGE;
 use super::error::Error;
 use super::mac::Mac;
 use super::message::{F_CREATE, F_DUMP, F_REPLACE, Message, Received, find_attr, u16_at, u32_at};
-use super::socket::Socket;
+use super::socket::{Socket, ignoring};
 use crate::ip::{IpFamily, from_octets, octets};
 
 /// `RTNLGRP_NEIGH`: the group that gets a message for each change.
@@ -159,6 +161,13 @@ fn ip(attributes: &[u8]) -> Option<IpAddr> {
     from_octets(find_attr(attributes, NDA_DST)?)
 }
 
+/// A request that finds the entry of a neighbour of a link.
+pub fn get(link: u32, ip: IpAddr) -> Message {
+    Message::new(RTM_GETNEIGH, 0, &header(IpFamily::of(ip).number(), link, 0, 0))
+        .attr(NDA_DST, &octets(ip))
+        .one_answer()
+}
+
 /// A request for the entries of a link in its table of neighbours of one family, or in its FDB.
 pub fn list(link: u32, family: Option<IpFamily>) -> Message {
     match family {
@@ -170,6 +179,15 @@ pub fn list(link: u32, family: Option<IpFamily>) -> Message {
 }
 
 impl Socket {
+    /// The entry of a neighbour of a link; `None` if there is none. Linux 5.0 or newer.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`: an older kernel.
+    pub fn neighbour(&mut self, link: u32, ip: IpAddr) -> Result<Option<Neighbour>, Error> {
+        let bodies = ignoring(self.request(get(link, ip)), &[Errno::ENOENT])?;
+        Ok(bodies.first().and_then(|body| Neighbour::parse(body)).map(|(_, neighbour)| neighbour))
+    }
+
     /// All entries of a link.
     pub fn neighbours(&mut self, link: u32) -> Result<Vec<Neighbour>, Error> {
         let mut found = Vec::new();

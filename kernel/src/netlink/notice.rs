@@ -1,20 +1,23 @@
-//! The messages of rtnetlink about changes of links, addresses, qdiscs, filters and forwarding.
+//! The messages of rtnetlink about changes of links, addresses, routes, qdiscs, filters and forwarding.
 //!
 //! # References
 //! linux/rtnetlink.h: `RTNLGRP_*`; linux/netconf.h.
 
 use nix::libc::{
-    IFLA_PROTINFO, RTM_DELADDR, RTM_DELLINK, RTM_DELQDISC, RTM_DELTFILTER, RTM_NEWLINK, TCA_KIND,
+    IFLA_PROTINFO, RTA_OIF, RTM_DELADDR, RTM_DELLINK, RTM_DELQDISC, RTM_DELROUTE, RTM_DELTFILTER,
+    RTM_NEWLINK, TCA_KIND,
 };
 
 use super::bridge::{AF_BRIDGE, PortSettings};
 use super::ifinfo::IFINFO;
 use super::link::{self, Link};
 use super::message::{Received, find_attr, text, u32_at};
+use super::route::RTMSG;
 use super::tc::attributes;
 
-/// `RTNLGRP_LINK`, `RTNLGRP_TC`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV6_IFADDR`, `RTNLGRP_IPV4_NETCONF`, `RTNLGRP_IPV6_NETCONF`.
-pub(crate) const GROUPS: [u32; 6] = [1, 4, 5, 9, 24, 25];
+/// `RTNLGRP_LINK`, `RTNLGRP_TC`, `RTNLGRP_IPV4_IFADDR`, `RTNLGRP_IPV4_ROUTE`, `RTNLGRP_IPV6_IFADDR`, `RTNLGRP_IPV6_ROUTE`,
+/// `RTNLGRP_IPV4_NETCONF`, `RTNLGRP_IPV6_NETCONF`.
+pub(crate) const GROUPS: [u32; 8] = [1, 4, 5, 7, 9, 11, 24, 25];
 
 const RTM_NEWNETCONF: u16 = 80;
 /// `NETCONFA_IFINDEX`
@@ -41,6 +44,8 @@ pub enum Notice {
     LinkGone(u32),
     /// An address that is not link-local is gone from the link with this index.
     AddressGone(u32),
+    /// A route through the link with this index is gone.
+    RouteGone(u32),
     /// A qdisc of this kind, or a filter of it, is gone from the link with this index.
     ShapingGone(u32, String),
     /// The node forwards no packets of one family any more.
@@ -61,6 +66,7 @@ impl Notice {
             RTM_NEWLINK => Notice::Link(Box::new(link::parse(body))),
             RTM_DELLINK if !is_port => Notice::LinkGone(index),
             RTM_DELADDR if body.len() >= ADDRESS && body[3] != SCOPE_LINK => Notice::AddressGone(index),
+            RTM_DELROUTE => Notice::RouteGone(u32_at(find_attr(body.get(RTMSG..)?, RTA_OIF)?, 0)),
             RTM_DELQDISC | RTM_DELTFILTER => {
                 Notice::ShapingGone(index, find_attr(attributes(body), TCA_KIND).map(text)?)
             }

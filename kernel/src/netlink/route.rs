@@ -15,7 +15,7 @@ use nix::libc::{
 use super::error::Error;
 use super::message::{F_CREATE, F_DUMP, F_EXCL, F_REPLACE, Message, attrs, find_attr, u16_at, u32_at};
 use super::socket::{Answer, Socket, ignoring};
-use crate::ip::{IpFamily, octets};
+use crate::ip::{IpFamily, from_octets, octets};
 
 pub(super) const RTA_VIA: u16 = 18;
 
@@ -172,6 +172,11 @@ pub(super) fn unspecified(family: IpFamily) -> IpAddr {
         IpFamily::V4 => [0; 4].into(),
         IpFamily::V6 => [0; 16].into(),
     }
+}
+
+/// The address of a `struct rtvia`: the next hop of a route of another family.
+pub(super) fn via(value: &[u8]) -> Option<IpAddr> {
+    from_octets(value.get(2..)?)
 }
 
 /// Each `struct rtnexthop` of a list, with the attributes behind it.

@@ -13,13 +13,12 @@ use std::time::Duration;
 use netlink_sys::SocketAddr;
 use netlink_sys::protocols::{NETLINK_GENERIC, NETLINK_NETFILTER, NETLINK_ROUTE};
 use nix::errno::Errno;
-use rustix::thread::{MembarrierCommand, membarrier};
 
 use self::interrupted::{Interrupted, repeated};
+use super::budget::{self, Meter};
 use super::error::Error;
 use super::message::{F_ACK, Message, failure, messages};
-use crate::budget::{self, Meter};
-use crate::observer::{self, Running};
+use super::observer::{self, Running};
 
 /// `NLMSG_ERROR`: an error, or an acknowledgement if errno is 0.
 const ERROR: u16 = 2;
@@ -36,8 +35,6 @@ const DEFAULT_SEND_LIMIT: usize = 128 * 1024;
 /// The most requests in one datagram. The kernel keeps an answer to each failed one in the receive buffer, which has room for
 /// some 200.
 const MAX_REQUESTS: usize = 128;
-/// A deletion that takes longer has waited for other processes: alone it takes 0.3 ms.
-const LOCK_WAIT: Duration = Duration::from_millis(3);
 /// How long to wait for an answer that is not there when `send` returns. Linux never needs it.
 const NO_ANSWER_WAIT: Duration = Duration::from_secs(1);
 
@@ -142,19 +139,6 @@ impl Socket {
         match &mut self.interrupted {
             Interrupted::Told(was) => std::mem::take(was),
             _ => false,
-        }
-    }
-
-    /// Closes the socket of a process that has deleted nf_tables objects and has nothing else to do meanwhile. `taken` is how long
-    /// the deletion took.
-    ///
-    /// At the close the kernel waits until deleted objects are free, an RCU grace period of about 10 ms, and holds the lock of all
-    /// changes of nf_tables. With hundreds of calls at once each of them would wait for those before it. So a call that has waited
-    /// for that lock waits for a grace period first, which all of them share; the close then has little left to wait for.
-    pub fn close_after_deletion(self, taken: Duration) {
-        if taken >= LOCK_WAIT {
-            // A kernel without the call (`CONFIG_MEMBARRIER`), or with `nohz_full`, waits at the close alone.
-            let _ = observer::step("grace period", || membarrier(MembarrierCommand::Global));
         }
     }
 

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use nix::errno::Errno;
 use nix::libc::{
-    RTA_CACHEINFO, RTA_DST, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE,
-    RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTN_UNICAST,
+    RTA_CACHEINFO, RTA_DST, RTA_GATEWAY, RTA_METRICS, RTA_MULTIPATH, RTA_OIF, RTA_PREFSRC, RTA_PRIORITY,
+    RTA_TABLE, RTM_DELROUTE, RTM_GETROUTE, RTM_NEWROUTE, RTN_UNICAST,
 };
 
 use super::error::Error;
@@ -42,7 +42,7 @@ pub struct StoredRoute {
     pub family: IpFamily,
     /// Destination.
     pub dst: IpNetwork,
-    /// Its next hops: empty for a route to a connected network, several for a multipath route.
+    /// Its next hops: empty for a route to a connected network, several for a multipath route. That of an IPv4 route may be of IPv6.
     pub gws: Vec<IpAddr>,
     /// The indexes of its output links, one for each next hop.
     pub links: Vec<u32>,
@@ -58,6 +58,8 @@ pub struct StoredRoute {
     pub protocol: u8,
     /// Whether it leads somewhere: neither `local`, `blackhole` nor another special type.
     pub is_unicast: bool,
+    /// Whether it sets an MTU or another metric.
+    pub has_metrics: bool,
     has_object: bool,
     description: Vec<u8>,
 }
@@ -78,6 +80,7 @@ impl StoredRoute {
             scope: header[6],
             protocol: header[5],
             is_unicast: header[7] == RTN_UNICAST,
+            has_metrics: false,
             has_object: false,
             description: description.to_vec(),
         };
@@ -85,13 +88,18 @@ impl StoredRoute {
             match kind {
                 RTA_DST => route.dst = IpNetwork::new(from_octets(value)?, header[1]).ok()?,
                 RTA_GATEWAY => route.gws.extend(from_octets(value)),
+                RTA_VIA => route.gws.extend(route::via(value)),
                 RTA_OIF => route.links.push(u32_at(value, 0)),
                 RTA_PRIORITY => route.priority = u32_at(value, 0),
                 RTA_PREFSRC => route.src = from_octets(value),
                 RTA_TABLE => route.table = u32_at(value, 0),
+                RTA_METRICS => route.has_metrics = true,
                 RTA_NH_ID => route.has_object = true,
                 RTA_MULTIPATH => {
-                    let gateway = |hop: &[u8]| from_octets(find_attr(&hop[RTNEXTHOP..], RTA_GATEWAY)?);
+                    let gateway = |hop: &[u8]| {
+                        let of = |kind| find_attr(&hop[RTNEXTHOP..], kind);
+                        of(RTA_GATEWAY).and_then(from_octets).or_else(|| route::via(of(RTA_VIA)?))
+                    };
                     route.gws.extend(next_hops(value).filter_map(gateway));
                     route.links.extend(next_hops(value).map(|hop| u32_at(hop, 4)));
                 }
@@ -290,6 +298,20 @@ mod tests {
         assert_eq!(hops[16..20], [16, 0, 0, 1]);
         let again = StoredRoute::parse(&route.add_through(9).finish(1, 0).unwrap()[16..]).unwrap();
         assert_eq!((again.links, again.table), (vec![9, 9], 254));
+    }
+
+    /// `198.51.100.0/24 via inet6 fe80::1 dev 7`, alone and as one of two next hops.
+    #[test]
+    fn an_ipv4_route_may_have_an_ipv6_next_hop() {
+        let via = [[22, 0, 18, 0, 10, 0, 0xfe, 0x80].as_slice(), &[0; 13], &[1, 0, 0]].concat();
+        let head = [2, 24, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0, 8, 0, 1, 0, 198, 51, 100, 0];
+        let alone = [&head[..], &[8, 0, 4, 0, 7, 0, 0, 0], &via].concat();
+        let hop = [&[32, 0, 0, 0, 7, 0, 0, 0], via.as_slice()].concat();
+        let other = [16, 0, 0, 0, 8, 0, 0, 0, 8, 0, 5, 0, 192, 0, 2, 1];
+        let both = [&head[..], &[52, 0, 9, 0], &hop, &other].concat();
+        let gw = |text: &str| text.parse::<IpAddr>().unwrap();
+        assert_eq!(StoredRoute::parse(&alone).unwrap().gws, [gw("fe80::1")]);
+        assert_eq!(StoredRoute::parse(&both).unwrap().gws, [gw("fe80::1"), gw("192.0.2.1")]);
     }
 
     /// From a kernel 6.18: `default proto static src fd00::2 metric 1024 nexthop via fd00::1 dev 3 nexthop via fd01::1 dev 7`,

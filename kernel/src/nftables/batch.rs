@@ -16,9 +16,9 @@ const BATCH_GENERATION: u16 = 1;
 // enum nf_tables_msg_types
 pub(super) const NEW_TABLE: u16 = 0;
 pub(super) const DEL_TABLE: u16 = 2;
-const NEW_CHAIN: u16 = 3;
+pub(super) const NEW_CHAIN: u16 = 3;
 pub(super) const DEL_CHAIN: u16 = 5;
-const NEW_RULE: u16 = 6;
+pub(super) const NEW_RULE: u16 = 6;
 pub(super) const DEL_RULE: u16 = 8;
 
 /// `NFTA_TABLE_NAME`.

@@ -43,7 +43,8 @@ pub use expr::{
 };
 pub use generation::{Generation, generation};
 pub use read::{
-    Base, BaseChain, Chain, RawExpr, Rule, all_chains, all_rules, base_chains, chains, probe, rules,
+    Base, BaseChain, Chain, RawExpr, Rule, all_chains, all_rules, base_chains, chains, is_dormant, probe,
+    rules,
 };
 pub use set::{Element, Value, elements, find_elements, sets};
 pub use userdata::{COMMENT_MAX, cut_comment};

@@ -3,7 +3,9 @@
 //! For each transaction the kernel sends the changed objects, then the new generation with the process that has made it.
 
 use super::SUBSYSTEM;
-use super::batch::{CHAIN_NAME, DEL_CHAIN, DEL_RULE, DEL_TABLE, NEW_TABLE, RULE_CHAIN, TABLE_NAME};
+use super::batch::{
+    CHAIN_NAME, DEL_CHAIN, DEL_RULE, DEL_TABLE, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_CHAIN, TABLE_NAME,
+};
 use super::set::{DEL_ELEMENT, DEL_SET};
 use crate::netlink::message::{Received, find_attr, text};
 
@@ -43,6 +45,17 @@ pub fn table_of(message: &Received<'_>) -> Option<(u8, String)> {
     let table = find_attr(message.body.get(4..)?, TABLE_NAME)
         .filter(|_| message.kind >> 8 == SUBSYSTEM && message.kind & 0xff != NEW_GENERATION)?;
     Some((message.body[0], text(table)))
+}
+
+/// As [`table_of`], and the name of the chain, for a message about a chain or a rule.
+pub fn chain_of(message: &Received<'_>) -> Option<(u8, String, String)> {
+    let (family, table) = table_of(message)?;
+    let chain = match message.kind & 0xff {
+        NEW_CHAIN | DEL_CHAIN => CHAIN_NAME,
+        NEW_RULE | DEL_RULE => RULE_CHAIN,
+        _ => return None,
+    };
+    Some((family, table, find_attr(message.body.get(4..)?, chain).map(text)?))
 }
 
 impl Notice {

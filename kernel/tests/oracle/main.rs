@@ -248,6 +248,11 @@ fn table() -> Vec<(Message, &'static str)> {
                LinkLayerAddress([2, 0, 0, 0, 0, 9])] })"#,
         ),
         (
+            neighbour::get(3, [10, 1, 0, 1].into()),
+            r#"0x1 GetNeighbour(NeighbourMessage { header: NeighbourHeader { family: Inet, ifindex: 3, state:
+               None, flags: NeighbourFlags(0x0), kind: Unspec }, attributes: [Destination(Inet(10.1.0.1))] })"#,
+        ),
+        (
             neighbour::list(3, None),
             r#"0x301 GetNeighbour(NeighbourMessage { header: NeighbourHeader { family: Bridge, ifindex: 3, state:
                None, flags: NeighbourFlags(0x0), kind: Unspec }, attributes: [] })"#,

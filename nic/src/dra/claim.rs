@@ -5,8 +5,8 @@ use k8s_openapi::api::resource::v1::{
     DeviceRequestAllocationResult, ResourceClaim, ResourceClaimConsumerReference,
 };
 
-use super::nic::Nic;
 use super::parameters::Parameters;
+use crate::plan::Nic;
 
 /// The node as claims see it.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 use tonic::transport::Server as Grpc;
 
-use super::Nic;
 use super::cluster::Cluster;
 use super::prepare::Preparer;
 use super::publish::Publisher;
@@ -19,6 +18,7 @@ use super::service::Service;
 use super::sockets::{Sockets, instance};
 use super::status::Reporter;
 use crate::arguments::Options;
+use crate::plan::Nic;
 use crate::serve::{Server, watch_folder};
 
 /// The pause after a socket could not be made.

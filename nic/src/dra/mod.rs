@@ -1,6 +1,6 @@
 //! The driver of Dynamic Resource Allocation (DRA): pods get devices by claims.
 //!
-//! - `nic`, `slices`, `parameters` and `claim` decide. Pure.
+//! - `slices`, `parameters` and `claim` decide. Pure.
 //! - `publish` keeps the node's ResourceSlices up to date, and `status` writes the pod's interfaces into the status of its claim.
 //! - `prepare` writes a record of each claim before the kubelet starts the pod; ADD of `host-device` reads it.
 //! - `service`, `sockets` and `leader` serve the kubelet, also with two instances at once.
@@ -11,7 +11,6 @@ mod cluster;
 pub mod driver;
 mod leader;
 pub mod list;
-mod nic;
 mod parameters;
 mod prepare;
 mod publish;
@@ -22,4 +21,3 @@ mod sockets;
 mod status;
 
 pub use leader::lead;
-pub use nic::Nic;

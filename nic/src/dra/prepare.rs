@@ -14,9 +14,9 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tokio::time::{Instant, timeout_at};
 
-use super::Nic;
 use super::claim::{self, Node};
 use super::cluster::Cluster;
+use crate::plan::Nic;
 
 /// How long a call may take; the kubelet gives up after 45 s.
 const LIMIT: Duration = Duration::from_secs(35);

@@ -13,9 +13,9 @@ use kube::{Api, Client};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
-use super::Nic;
 use super::cluster::{Cluster, Refusal};
 use super::slices::{Owner, Step, chunks, is_tainted, steps};
+use crate::plan::Nic;
 
 /// How long changes are collected before a pass.
 const WINDOW: Duration = Duration::from_millis(200);

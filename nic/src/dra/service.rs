@@ -20,8 +20,8 @@ use tonic::transport::Server;
 use tonic::transport::server::Router;
 use tonic::{Request, Response, Status};
 
-use super::Nic;
 use super::prepare::Preparer;
+use crate::plan::Nic;
 
 /// How often the health is sent without a change: kubelets before 1.36 take it for unknown after 30 s.
 const REPEAT: Duration = Duration::from_secs(20);

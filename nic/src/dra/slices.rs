@@ -4,7 +4,7 @@ use k8s_openapi::api::resource::v1::{Device, DeviceTaint, ResourcePool, Resource
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sha2::{Digest as _, Sha256};
 
-use super::nic::Nic;
+use crate::plan::Nic;
 
 /// The most devices of a slice.
 const MOST: usize = 128;

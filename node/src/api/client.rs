@@ -1,33 +1,54 @@
 //! Requests to the API server, each with a limit of time and of bytes.
 
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
-use futures_util::io::{AsyncBufRead, AsyncReadExt as _};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use futures_util::io::{AsyncBufRead, AsyncBufReadExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
-use kube::core::params::{ListParams, Patch, PatchParams, PostParams, WatchParams};
+use kube::core::params::{ListParams, Patch, PatchParams, PostParams, VersionMatch, WatchParams};
 use kube::{Client, Config};
 use serde_json::{Value, json};
+use tokio::net::lookup_host;
 use tokio::time::timeout;
 
+use super::items::Items;
 use crate::arguments::Options;
-use crate::cluster::NodeList;
+use crate::cluster::{ListMetadata, Node};
 
 /// The longest wait for an answer; with a watch, for its headers.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Nodes in a page of the list: at 20 kB each, a page takes 2 MB for a moment.
-const PAGE: u32 = 100;
-/// The most bytes of a page.
-const MAX_PAGE: u64 = 64 << 20;
+/// The longest time of a whole list: 5,000 nodes of 20 kB are 100 MB.
+const LIST: Duration = Duration::from_secs(300);
+/// Nodes in a page of a list from etcd.
+const PAGE: u32 = 500;
+/// The longest wait for the addresses of a name.
+const RESOLVE: Duration = Duration::from_secs(5);
 /// The seconds after which the API server ends a watch.
 const WATCH: u32 = 290;
 
 const NODES: &str = "/api/v1/nodes";
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
+/// Which list an API server may send. All but the newest one come from its watch cache, at once, and cost etcd nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Age {
+    /// Any list that it has.
+    Any,
+    /// A list with this version, or a later one.
+    NotBefore(String),
+    /// The newest list, which it gets from etcd.
+    Newest,
+}
+
 /// A client. It reads a token's file again each minute.
-pub struct Connection(Client);
+pub struct Connection {
+    client: Client,
+    /// The API server's URL.
+    url: String,
+}
 
 impl Connection {
     /// Reads the kubeconfig, or the pod's token and certificates. `server` replaces the configured API server.
@@ -51,25 +72,63 @@ impl Connection {
         }
         // The caller logs each failure, and may try another API server next.
         config.default_retry = false;
-        Ok(Connection(Client::try_from(config)?))
+        let url = config.cluster_url.to_string();
+        Ok(Connection { client: Client::try_from(config)?, url })
     }
 
-    /// The page of the list of nodes with this token; `None` for the first one.
-    pub(super) async fn list(&self, token: Option<String>) -> Result<NodeList> {
-        let params = ListParams { limit: Some(PAGE), continue_token: token, ..ListParams::default() };
-        let request = Request::new(NODES).list(&params)?;
-        let page = async {
-            let mut bytes = Vec::new();
-            self.0
-                .request_stream(request)
-                .await
-                .map_err(plain)?
-                .take(MAX_PAGE)
-                .read_to_end(&mut bytes)
-                .await?;
-            Ok(serde_json::from_slice(&bytes)?)
+    /// The addresses of this API server and of those that the options name. Those whose name cannot be resolved are missing.
+    pub async fn servers(&self, options: &Options) -> BTreeSet<IpAddr> {
+        let mut found = BTreeSet::new();
+        for (host, port) in options.api_server.iter().chain([&self.url]).filter_map(|url| place(url)) {
+            if let Ok(Ok(addresses)) = timeout(RESOLVE, lookup_host((host, port))).await {
+                found.extend(addresses.map(|address| address.ip().to_canonical()));
+            }
+        }
+        found
+    }
+
+    /// The page of the list of nodes with this token; `None` for the first one. `each` gets each node.
+    pub(super) async fn list(
+        &self,
+        age: &Age,
+        token: Option<String>,
+        mut each: impl FnMut(Node),
+    ) -> Result<ListMetadata> {
+        let (version, limit) = match age {
+            // API servers ignore a limit with version 0, and ask etcd if there is one with another version.
+            Age::Any => (Some("0".to_owned()), None),
+            Age::NotBefore(version) => (Some(version.clone()), None),
+            Age::Newest => (None, Some(PAGE)),
         };
-        within(page).await.context("list the nodes")
+        let params = ListParams {
+            limit,
+            continue_token: token,
+            version_match: version.is_some().then_some(VersionMatch::NotOlderThan),
+            resource_version: version,
+            ..ListParams::default()
+        };
+        let request = Request::new(NODES).list(&params)?;
+        let read = async {
+            let answer = within(async { self.client.request_stream(request).await.map_err(plain) }).await?;
+            let (mut answer, mut items) = (std::pin::pin!(answer), Items::default());
+            loop {
+                let piece = within(async { Ok(answer.fill_buf().await?) }).await?;
+                if piece.is_empty() {
+                    return items.finish();
+                }
+                items.take(piece, |item| {
+                    each(serde_json::from_slice(item)?);
+                    Ok(())
+                })?;
+                let len = piece.len();
+                answer.consume_unpin(len);
+            }
+        };
+        timeout(LIST, read)
+            .await
+            .map_err(|_| anyhow!("the answer took longer than {LIST:?}"))
+            .flatten()
+            .context("list the nodes")
     }
 
     /// The lines of a watch from this version on.
@@ -78,23 +137,46 @@ impl Connection {
         let mut request = Request::new(NODES).watch(&params, version)?;
         // kube is built without decompression.
         request.headers_mut().insert("accept-encoding", "identity".parse()?);
-        within(async { self.0.request_stream(request).await.map_err(plain) }).await.context("watch the nodes")
+        within(async { self.client.request_stream(request).await.map_err(plain) })
+            .await
+            .context("watch the nodes")
     }
 
     /// Creates an event. It is no error if the event exists already.
     pub(super) async fn create_event(&self, event: &Value) -> Result<()> {
         let request = Request::new(EVENTS).create(&PostParams::default(), serde_json::to_vec(event)?)?;
-        match within(async { Ok(self.0.request_text(request).await) }).await? {
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            outcome => outcome.map(drop).map_err(plain),
+        match changed(self.client.request_text(request)).await {
+            Err(error) if error.downcast_ref().is_some_and(|refused: &Refused| refused.code == 409) => Ok(()),
+            outcome => outcome,
         }
     }
 
     pub(super) async fn annotate(&self, node: &str, key: &str, value: &str) -> Result<()> {
         let patch = Patch::Merge(json!({ "metadata": { "annotations": { key: value } } }));
         let request = Request::new(NODES).patch(node, &PatchParams::default(), &patch)?;
-        within(async { self.0.request_text(request).await.map(drop).map_err(plain) }).await
+        changed(self.client.request_text(request)).await
     }
+}
+
+/// The answer to a change is the object. kube takes a redirect for success.
+async fn changed(answer: impl Future<Output = kube::Result<String>>) -> Result<()> {
+    let text = within(async { answer.await.map_err(plain) }).await?;
+    let object: Option<Value> = serde_json::from_str(&text).ok();
+    ensure!(object.is_some_and(|object| object["metadata"].is_object()), "the answer has no object");
+    Ok(())
+}
+
+/// The host and the port of a URL.
+fn place(url: &str) -> Option<(&str, u16)> {
+    let (scheme, rest) = url.split_once("://")?;
+    let authority = rest.split(['/', '?']).next()?;
+    let authority = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
+    let usual = if scheme == "http" { 80 } else { 443 };
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
+        _ => (authority, usual),
+    };
+    Some((host.trim_start_matches('[').trim_end_matches(']'), port))
 }
 
 /// kube's error text has the API server's answer twice, the second time as a debug structure.
@@ -113,6 +195,13 @@ pub(super) struct Refused {
     message: String,
 }
 
+impl Refused {
+    /// Whether it says that this version cannot be had.
+    pub(super) fn is_about_version(&self) -> bool {
+        self.code == 410 || self.message.to_lowercase().contains("resource version")
+    }
+}
+
 impl std::fmt::Display for Refused {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "the API server answers {}: {}", self.code, self.message)
@@ -123,4 +212,22 @@ impl std::error::Error for Refused {}
 
 async fn within<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(LIMIT, request).await.map_err(|_| anyhow!("no answer within {LIMIT:?}"))?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_place_of_a_url() {
+        for (url, expected) in [
+            ("https://10.96.0.1:443/", Some(("10.96.0.1", 443))),
+            ("https://api.example", Some(("api.example", 443))),
+            ("http://[fd00::1]:6443/x", Some(("fd00::1", 6443))),
+            ("https://[fd00::1]", Some(("fd00::1", 443))),
+            ("10.0.0.1", None),
+        ] {
+            assert_eq!(place(url), expected, "{url}");
+        }
+    }
 }

@@ -39,6 +39,8 @@ pub struct Claims<'a> {
     /// The same podCIDRs, with their nodes.
     pub space: Space<&'a str>,
     pub refusals: BTreeSet<Refusal>,
+    /// The oldest node that has each address.
+    owners: BTreeMap<IpNetwork, &'a str>,
 }
 
 /// Gives each podCIDR to the oldest node that claims it; of two nodes with the same age, to the first name.
@@ -80,6 +82,7 @@ pub fn settle<'a>(peers: &'a Peers, services: &[IpNetwork]) -> Claims<'a> {
         }
         claims.networks.insert(name, kept);
     }
+    claims.owners = addresses.into_iter().map(|(address, (name, _))| (address, name)).collect();
     claims
 }
 
@@ -87,12 +90,18 @@ impl Claims<'_> {
     /// A node's address of a family.
     ///
     /// # Errors
-    /// The node has no such address, or the address lies in a podCIDR: [`settle`] has given that to an older node.
-    pub fn address(&self, peer: &Peer, family: IpFamily) -> Result<IpAddr, String> {
+    /// The node has no such address, an older node has it too, or the address lies in a podCIDR: [`settle`] has given that to an
+    /// older node.
+    pub fn address(&self, name: &str, peer: &Peer, family: IpFamily) -> Result<IpAddr, String> {
         let address = peer.address(family).ok_or_else(|| format!("the node has no {family} address"))?;
-        match self.space.overlap(single(address)) {
-            Some((network, owner)) => {
-                Err(format!("the node's address {address} lies in the podCIDR {network} of node {owner}"))
+        if let Some((network, owner)) = self.space.overlap(single(address)) {
+            return Err(format!(
+                "the node's address {address} lies in the podCIDR {network} of node {owner}"
+            ));
+        }
+        match self.owners.get(&single(address)).filter(|owner| **owner != name) {
+            Some(owner) => {
+                Err(format!("the node's address {address} is that of node {owner}, which had it first"))
             }
             None => Ok(address),
         }
@@ -143,7 +152,7 @@ mod tests {
         let claims = settle(&peers, &["10.96.0.0/12".parse().unwrap()]);
         for name in ["a", "b"] {
             assert_eq!(claims.networks[name], peers[name].networks, "{name}");
-            assert!(IpFamily::ALL.iter().all(|family| claims.address(&peers[name], *family).is_ok()));
+            assert!(IpFamily::ALL.iter().all(|family| claims.address(name, &peers[name], *family).is_ok()));
         }
         assert!(claims.refusals.iter().all(|refusal| refusal.node == "evil"));
         claims.refusals.iter().map(|refusal| format!("{} {}", refusal.what, refusal.why)).collect()
@@ -186,13 +195,23 @@ mod tests {
         assert_eq!((claims.networks["z"].len(), claims.networks["w"].len()), (0, 1));
     }
 
+    #[test]
+    fn the_oldest_node_keeps_its_address() {
+        let peers = cluster(peer("2026-01-02T00:00:00Z", "10.244.3.0/24", "192.0.2.2 2001:db8::9"));
+        let claims = settle(&peers, &[]);
+        let address = |name: &str, family| claims.address(name, &peers[name], family);
+        assert!(address("b", IpFamily::V4).is_ok() && address("evil", IpFamily::V6).is_ok());
+        let error = address("evil", IpFamily::V4).unwrap_err();
+        assert_eq!(error, "the node's address 192.0.2.2 is that of node b, which had it first");
+    }
+
     /// A kubelet writes the addresses of its own Node object.
     #[test]
     fn a_younger_node_cannot_take_a_podcidr_by_an_address_in_it() {
         let peers = cluster(peer("2026-01-02T00:00:00Z", "10.244.3.0/24", "10.244.1.7"));
         let claims = settle(&peers, &[]);
         assert_eq!(claims.networks["a"], peers["a"].networks);
-        let error = claims.address(&peers["evil"], IpFamily::V4).unwrap_err();
+        let error = claims.address("evil", &peers["evil"], IpFamily::V4).unwrap_err();
         assert_eq!(error, "the node's address 10.244.1.7 lies in the podCIDR 10.244.1.0/24 of node a");
     }
 }

@@ -1,13 +1,17 @@
 //! The fields of a Node object that the network needs, and [`Peer`], their checked form.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use ferrule_kernel::ip::IpFamily;
 use ipnetwork::IpNetwork;
-use serde::Deserialize;
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
-use crate::wireguard::parse_key;
+use super::health::{self, Health};
+use super::key::parse_key;
+use crate::names::KEY_ANNOTATION;
 
 /// All nodes that the API server knows, by name.
 pub type Peers = BTreeMap<String, Peer>;
@@ -22,14 +26,7 @@ pub struct Node {
     status: Status,
 }
 
-/// A page of the list of nodes.
-#[derive(Debug, Deserialize)]
-pub struct NodeList {
-    /// Where the watch and the next page begin.
-    pub metadata: ListMetadata,
-    pub items: Vec<Node>,
-}
-
+/// Where the watch after a list and its next page begin.
 #[derive(Debug, Deserialize)]
 pub struct ListMetadata {
     /// The version of the whole list.
@@ -52,10 +49,33 @@ pub struct Metadata {
     annotations: Option<Annotations>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize)]
-struct Annotations {
-    #[serde(rename = "ferrule.dev/wireguard-key")]
-    key: Option<String>,
+/// The annotations of ours. All others are dropped while they are read.
+#[derive(Clone, Debug, Default)]
+struct Annotations(BTreeMap<String, String>);
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Annotations, D::Error> {
+        struct Ours;
+        impl<'de> Visitor<'de> for Ours {
+            type Value = Annotations;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("annotations")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
+                let mut found = BTreeMap::new();
+                while let Some(name) = map.next_key::<String>()? {
+                    match name.starts_with(PREFIX) {
+                        true => drop(found.insert(name, map.next_value()?)),
+                        false => drop(map.next_value::<IgnoredAny>()?),
+                    }
+                }
+                Ok(Annotations(found))
+            }
+        }
+        deserializer.deserialize_map(Ours)
+    }
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -67,9 +87,17 @@ struct Spec {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Status {
     addresses: Option<Vec<Address>>,
     conditions: Option<Vec<Condition>>,
+    node_info: Option<NodeInfo>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct NodeInfo {
+    #[serde(rename = "bootID")]
+    boot_id: Option<String>,
 }
 
 #[derive(Clone, Debug, Deserialize)]
@@ -101,6 +129,7 @@ pub struct Peer {
     /// Its first InternalIP of each family, by [`IpFamily::ALL`].
     pub addresses: [Option<IpAddr>; 2],
     pub key: Option<[u8; 32]>,
+    pub health: Health,
     /// The invalid podCIDRs, and why each is invalid.
     pub faults: Vec<(String, String)>,
 }
@@ -112,12 +141,19 @@ impl Peer {
     }
 }
 
+/// The beginning of the names of our annotations.
+const PREFIX: &str = "ferrule.dev/";
 /// The longest name of a Node object.
 const MAX_NAME: usize = 253;
 /// The most invalid podCIDRs of one node that are reported.
 const MAX_FAULTS: usize = 4;
 
 impl Node {
+    /// Its annotations of ours.
+    pub fn annotations(&self) -> BTreeMap<String, String> {
+        self.metadata.annotations.clone().unwrap_or_default().0
+    }
+
     /// The node's name and its valid parts. `None` if Kubernetes does not allow the name.
     pub fn check(self) -> Option<(String, Peer)> {
         let name = self.metadata.name;
@@ -151,8 +187,12 @@ impl Node {
         for ip in internal.filter_map(|address| address.address.parse().ok()).filter(is_usable) {
             peer.addresses[IpFamily::of(ip) as usize].get_or_insert(ip);
         }
-        let key = self.metadata.annotations.and_then(|annotations| annotations.key);
-        peer.key = key.as_deref().and_then(parse_key);
+        let Annotations(annotations) = self.metadata.annotations.unwrap_or_default();
+        peer.key = annotations.get(KEY_ANNOTATION).and_then(|text| parse_key(text));
+        let boot = self.status.node_info.unwrap_or_default().boot_id;
+        peer.health = annotations
+            .get(health::ANNOTATION)
+            .map_or(Health::Absent, |text| Health::parse(text, &peer.uid, boot.as_deref(), &peer.networks));
         Some((name, peer))
     }
 }
@@ -206,6 +246,13 @@ mod tests {
         assert_eq!(peer.networks, ["10.244.1.0/24", "fd00:1::/64"].map(|text| text.parse().unwrap()));
         assert_eq!(peer.addresses, ["192.0.2.1", "2001:db8::1"].map(|text| text.parse().ok()));
         assert!(peer.faults.is_empty());
+    }
+
+    #[test]
+    fn only_our_annotations_are_kept() {
+        let node: Node =
+            serde_json::from_str(r#"{"metadata":{"annotations":{"a":"b","ferrule.dev/c":"d"}}}"#).unwrap();
+        assert_eq!(node.annotations(), BTreeMap::from([("ferrule.dev/c".to_owned(), "d".to_owned())]));
     }
 
     #[test]

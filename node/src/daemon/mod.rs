@@ -1,7 +1,9 @@
 //! The process: waits for changes of the cluster and of the kernel, and makes this node match the plan.
 
+mod former;
 mod report;
 mod state;
+mod voice;
 
 use std::fs::File;
 use std::time::Duration;
@@ -14,6 +16,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use self::state::State;
 use crate::arguments::Options;
+use crate::plan_file::{Identity, Keeper};
+use crate::proof::{self, Proofs};
 use crate::{api, housekeeping, serve, status};
 
 /// How long changes are collected before a sync.
@@ -22,6 +26,8 @@ const WINDOW: Duration = Duration::from_millis(20);
 const CALM: Duration = Duration::from_millis(200);
 /// The shortest and the longest time until a failed sync is tried again.
 const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// How long the first answer of the API server may take before the plan on disk counts.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The most messages between two tasks.
 const QUEUE: usize = 256;
 
@@ -36,39 +42,59 @@ pub async fn run(options: Options) -> Result<()> {
     let (figures, served) = watch::channel(serve::Figures::default());
     let (updates, mut update) = mpsc::channel(QUEUE);
     let (reports, report) = mpsc::channel(QUEUE);
-    let mut state = State::open(options.clone(), node.clone(), reports, figures)?;
+    let identity = Identity::find(&node, &options.machine_id);
+    if identity.is_none() {
+        log!("this machine has no identifier: no plan is kept in {}", options.plan_file.display());
+    }
+    let (input, inputs) = watch::channel(proof::Input::default());
+    let (found, mut proofs) = watch::channel(Proofs::none());
+    let mut state = State::open(options.clone(), node.clone(), identity.clone(), reports, input, figures)?;
+    let mut keeper = Keeper::new(&options.plan_file, identity);
+    let patience = Instant::now() + PATIENCE;
     log!("node {node}: starts, mode {}", state.mode());
     let mut tasks = JoinSet::new();
     tasks.spawn(api::run(options.clone(), node, updates, report));
     tasks.spawn(serve::run(options.listen, served));
+    tasks.spawn(proof::run(options.clone(), inputs, found));
     tasks.spawn(async move { housekeeping::run(&options).await });
 
     let [terminate, interrupt] = &mut signals;
     let (mut due, mut last, mut failures) = (None::<Instant>, Instant::now(), 0_u32);
     loop {
         let soon = |due: Option<Instant>, at: Instant| Some(due.map_or(at, |due| due.min(at)));
+        let look = state.due().map(Instant::from_std);
         tokio::select! {
             Some(update) = update.recv() => {
                 if state.apply(update) {
+                    keeper.suspect();
                     due = soon(due, Instant::now() + WINDOW);
                 }
             }
+            () = sleep_until(patience), if state.waits() => {
+                if state.remember() {
+                    due = soon(due, Instant::now());
+                }
+            }
+            () = keeper.due() => keeper.save(state.answer()),
             outcome = state.disturbed() => {
                 outcome.context("follow the kernel's links and routes")?;
                 due = soon(due, (last + CALM).max(Instant::now() + WINDOW));
             }
+            Ok(()) = proofs.changed() => state.prove(proofs.borrow_and_update().clone()),
             () = sleep_until(due.unwrap_or(last)), if due.is_some() => {
                 let is_complete = state.sync()?;
                 last = Instant::now();
                 failures = if is_complete { 0 } else { failures.saturating_add(1) };
                 due = (!is_complete).then(|| last + retry(failures));
             }
+            () = sleep_until(look.unwrap_or(last)), if look.is_some() => state.look_again(),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }
     }
     log!("ends; routes, devices, table and conflist stay");
     tasks.shutdown().await;
+    keeper.finish(state.answer()).await;
     Ok(())
 }
 

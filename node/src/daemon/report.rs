@@ -4,18 +4,21 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use clap::ValueEnum as _;
+use ferrule_kit::cluster::configurations;
 use humantime::format_rfc3339_seconds;
 use ipnetwork::IpNetwork;
 
 use crate::arguments::Options;
+use crate::cluster::Refusal;
 use crate::conflist::Template;
 use crate::kernel::Local;
 use crate::plan::{self, Plan, State};
 use crate::serve::Figures;
 use crate::status::{self, Network, Node, Status, Way};
+use crate::word::Conflist;
 
 /// The most lines about nodes of one sync.
-const MAX_LINES: usize = 20;
+pub(super) const MAX_LINES: usize = 20;
 
 /// Writes log lines, and remembers those that it writes once.
 #[derive(Debug, Default)]
@@ -32,6 +35,16 @@ impl Log {
                 self.told.clear();
             }
             self.told.insert(line);
+        }
+    }
+
+    /// Logs the reasons that are new, and those that have ended.
+    pub(super) fn reasons(&mut self, old: &Plan, new: &Plan) {
+        for reason in new.reasons.difference(&old.reasons).take(MAX_LINES) {
+            log!("{}: {} ({})", reason.code.key(), reason.text, reason.code.remedy());
+        }
+        for reason in old.reasons.difference(&new.reasons).take(MAX_LINES) {
+            log!("{}: no more: {}", reason.code.key(), reason.text);
         }
     }
 
@@ -78,7 +91,8 @@ fn now() -> String {
 
 /// The status before the API server has said anything: the nodes of the former process keep their times.
 pub(super) fn begin(options: &Options, node: &str, template: &Template, former: Status) -> Status {
-    let nodes = if former.node == node { former.nodes } else { Vec::new() };
+    let (nodes, health) =
+        if former.node == node { (former.nodes, former.health) } else { (Vec::new(), None) };
     let mode = options.mode.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
     let conflist = status::Conflist {
         path: options.conflist.clone(),
@@ -89,7 +103,7 @@ pub(super) fn begin(options: &Options, node: &str, template: &Template, former: 
         ..former.conflist
     };
     let api = status::Api { since: now(), ..status::Api::default() };
-    Status { node: node.to_owned(), mode, api, conflist, problems: Vec::new(), nodes }
+    Status { node: node.to_owned(), mode, api, conflist, nodes, health, ..Status::default() }
 }
 
 /// Notes the state of the connection to the API server.
@@ -107,14 +121,27 @@ pub(super) fn api(status: &mut Status, error: Option<&String>) {
     }
 }
 
+/// What a runtime finds in the conflist's folder. `has_pods`: whether this node has podCIDRs.
+pub(super) fn found(conflist: &status::Conflist, has_pods: bool) -> Conflist {
+    let path = &conflist.path;
+    let first = configurations(path.parent().unwrap_or(path)).into_iter().next();
+    match first.filter(|first| first < path) {
+        _ if !has_pods => Conflist::Missing("this node has no podCIDR, so there is no conflist".to_owned()),
+        _ if !conflist.written => Conflist::Missing(format!("{} is not written", path.display())),
+        Some(first) => Conflist::After(first),
+        None => Conflist::First,
+    }
+}
+
 /// Notes how each node is reached. A node whose networks are as before keeps its time.
 pub(super) fn nodes(status: &mut Status, plan: &Plan, local: &Local) {
     let former = std::mem::take(&mut status.nodes);
     for (name, states) in &plan.nodes {
         let mut networks: Vec<Network> =
             states.iter().map(|(network, state)| row(*network, state, local)).collect();
-        // podCIDRs that were refused before the search for a way.
-        for refusal in plan.refusals.iter().filter(|refusal| refusal.node == *name) {
+        // podCIDRs that were refused before the search for a way. The set is sorted by node.
+        let first = Refusal { node: name.clone(), what: String::new(), why: String::new() };
+        for refusal in plan.refusals.range(first..).take_while(|refusal| refusal.node == *name) {
             if !networks.iter().any(|network| network.network == refusal.what) {
                 let (network, detail) = (refusal.what.clone(), refusal.why.clone());
                 networks.push(Network { network, way: Way::Refused, detail, probe: None });
@@ -122,7 +149,7 @@ pub(super) fn nodes(status: &mut Status, plan: &Plan, local: &Local) {
         }
         let same = former.binary_search_by(|node| node.name.cmp(name)).ok().map(|at| &former[at]);
         let since = same.filter(|node| node.networks == networks).map_or_else(now, |node| node.since.clone());
-        status.nodes.push(Node { name: name.clone(), networks, since });
+        status.nodes.push(Node { name: name.clone(), networks, since, standing: String::new() });
     }
 }
 
@@ -142,13 +169,7 @@ fn row(network: IpNetwork, state: &State, local: &Local) -> Network {
 
 /// The figures of the status.
 pub(super) fn figures(figures: &mut Figures, status: &Status, routes: usize) {
-    let mut not_ready: Vec<String> =
-        status.problems.iter().map(|problem| format!("{}: {}", problem.part, problem.error)).collect();
-    if !status.conflist.written {
-        not_ready.push("the conflist is not written".to_owned());
-    }
     let count = |way| status.nodes.iter().flat_map(|node| &node.networks).filter(|n| n.way == way).count();
-    figures.not_ready = not_ready;
     figures.nodes = status.nodes.len();
     figures.networks = vec![
         ("route", count(Way::Route)),
@@ -159,5 +180,4 @@ pub(super) fn figures(figures: &mut Figures, status: &Status, routes: usize) {
     ];
     figures.routes = routes;
     figures.connected = status.api.connected;
-    figures.problems = status.problems.len();
 }

@@ -1,56 +1,93 @@
 //! What the daemon knows and has made.
 
+mod conflist;
+mod nodes;
+mod parts;
+mod speak;
+mod word;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::sysctl;
 use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
 
+use super::former;
 use super::report::{self, Log};
-use crate::api::{Report, Update};
+use super::voice::Voice;
+use crate::api::Report;
 use crate::arguments::{Mode, Options};
 use crate::cluster::{Peers, Refusal};
-use crate::conflist::{self, Template};
+use crate::conflist::Template;
 use crate::kernel::Watch;
-use crate::plan::{Facts, Plan, Pods, make};
+use crate::plan::{Facts, Interest, Plan, make};
+use crate::plan_file::Identity;
+use crate::proof::{self, Proofs};
 use crate::serve::Figures;
-use crate::status::{self, Problem, Status};
-use crate::{guard, masquerade, routes, vxlan, wireguard};
+use crate::status::{self, Status};
+use crate::{forward_chain, guard, interface, masquerade, vxlan, wireguard};
+
+/// The parts that failed, and why.
+type Problems = BTreeMap<&'static str, String>;
 
 /// The daemon without its timers.
 pub(super) struct State {
     options: Options,
     node: String,
     template: Template,
+    interface: interface::Part,
     watch: Watch,
     vxlan: vxlan::Part,
     wireguard: Option<wireguard::Part>,
     /// `None` on a kernel without nf_tables: opened again at each sync.
     masquerade: Option<masquerade::Part>,
     /// As `masquerade`.
+    forward_chain: Option<forward_chain::Part>,
+    /// As `masquerade`.
     guard: Option<guard::Part>,
     /// Why the guard is not in place. Pods work without it.
     unguarded: Option<String>,
     /// Readable when the conflist is no longer what the last sync has left. `None` if it has left none.
     conflist: Option<AsyncFd<OwnedFd>>,
-    /// `None` until the first list.
+    /// Readable when the conflist's folder has another file. `None` if it is not watched.
+    folder: Option<AsyncFd<OwnedFd>>,
+    /// `None` until the first list, or the plan on disk.
     peers: Option<Peers>,
+    /// Whether the peers have changed since the last sync.
+    has_new_peers: bool,
+    /// Whose plan on disk counts.
+    identity: Option<Identity>,
+    /// Whether the plan on disk was read; and the UID that this node's object has in it.
+    remembered: Option<String>,
     plan: Plan,
+    /// The addresses of the API servers.
+    servers: BTreeSet<IpAddr>,
+    /// Why there is no plan yet.
+    unknown: Option<String>,
+    /// Whether the API server has no node of this name any more.
+    is_deleted: bool,
     /// The parts that failed in the last sync, and why.
-    problems: BTreeMap<&'static str, String>,
+    problems: Problems,
     status: Status,
     log: Log,
+    voice: Voice,
     reports: mpsc::Sender<Report>,
-    /// The refusals that were logged and sent.
+    /// The refusals that were logged.
     reported: BTreeSet<Refusal>,
     /// The key that was sent.
     announced: Option<String>,
+    /// The health endpoint that was sent.
+    published: Option<String>,
+    /// What the health endpoint has found.
+    proofs: Proofs,
+    /// The links of the health endpoint, also of the former daemon's.
+    ends: Vec<String>,
+    input: watch::Sender<proof::Input>,
     figures: watch::Sender<Figures>,
 }
 
@@ -58,7 +95,9 @@ impl State {
     pub(super) fn open(
         options: Options,
         node: String,
+        identity: Option<Identity>,
         reports: mpsc::Sender<Report>,
+        input: watch::Sender<proof::Input>,
         figures: watch::Sender<Figures>,
     ) -> Result<State> {
         let template = Template::read(&options)?;
@@ -70,27 +109,45 @@ impl State {
             }
         };
         let former = status::read(&options.state).unwrap_or_default().unwrap_or_default();
-        Ok(State {
+        let ends = former.health.as_ref().map_or_else(Vec::new, |health| health.links.clone());
+        let status = report::begin(&options, &node, &template, former);
+        let mut state = State {
             watch: Watch::open().context("read links and routes")?,
             vxlan: vxlan::Part::open()?,
             wireguard,
             masquerade: None,
+            forward_chain: None,
             guard: None,
             unguarded: None,
             conflist: None,
+            folder: None,
             peers: None,
+            has_new_peers: false,
+            identity,
+            remembered: None,
             plan: Plan::default(),
+            servers: BTreeSet::new(),
+            unknown: Some("the API server has not answered yet".to_owned()),
+            is_deleted: false,
             problems: BTreeMap::new(),
-            status: report::begin(&options, &node, &template, former),
+            voice: Voice::new(reports.clone(), &status),
+            status,
             log: Log::default(),
             reports,
             reported: BTreeSet::new(),
             announced: None,
+            published: None,
+            proofs: Proofs::none(),
+            ends,
+            input,
             figures,
+            interface: interface::Part::new(&options, &template),
             template,
             node,
             options,
-        })
+        };
+        state.publish(false, None);
+        Ok(state)
     }
 
     pub(super) fn mode(&self) -> &str {
@@ -99,30 +156,6 @@ impl State {
 
     fn pods(&self) -> &[IpNetwork] {
         self.plan.desired.pods.as_ref().map_or(&[], |pods| &pods.networks)
-    }
-
-    /// Takes what the API server says. Returns whether a sync is due.
-    pub(super) fn apply(&mut self, update: Update) -> bool {
-        match (update, &mut self.peers) {
-            (Update::List(list), peers) => {
-                let is_new = peers.as_ref() != Some(&list);
-                *peers = Some(list);
-                is_new
-            }
-            (Update::Changed(name, peer), Some(peers)) => {
-                let is_new = peers.get(&name) != Some(&*peer);
-                peers.insert(name, *peer);
-                is_new
-            }
-            (Update::Gone(name), Some(peers)) => peers.remove(&name).is_some(),
-            // A list comes before all changes.
-            (Update::Changed(..) | Update::Gone(_), None) => false,
-            (Update::State(state), _) => {
-                report::api(&mut self.status, state.as_ref().err());
-                self.publish(state.is_err(), None);
-                false
-            }
-        }
     }
 
     /// Ends when the kernel or the conflist may differ from the plan. Safe to cancel.
@@ -134,25 +167,34 @@ impl State {
                 None => std::future::pending().await,
             }
         };
+        let forward_chain = async {
+            match &mut self.forward_chain {
+                Some(part) => part.disturbed().await,
+                None => std::future::pending().await,
+            }
+        };
         let guard = async {
             match &mut self.guard {
                 Some(part) => part.disturbed().await,
                 None => std::future::pending().await,
             }
         };
-        let conflist = async {
-            match &self.conflist {
-                Some(file) => file.readable().await.map(drop),
-                None => std::future::pending().await,
-            }
+        let readable = async |file: &Option<AsyncFd<OwnedFd>>| match file {
+            Some(file) => file.readable().await.map(drop),
+            None => std::future::pending().await,
         };
         tokio::select! {
             outcome = self.watch.changed(&pods) => outcome,
-            outcome = conflist => {
+            outcome = readable(&self.conflist) => {
                 self.conflist = None;
                 outcome
             }
+            outcome = readable(&self.folder) => {
+                self.folder = None;
+                outcome
+            }
             () = masquerade => Ok(()),
+            () = forward_chain => Ok(()),
             () = guard => Ok(()),
             () = self.vxlan.disturbed() => Ok(()),
         }
@@ -165,6 +207,14 @@ impl State {
     pub(super) fn sync(&mut self) -> Result<bool> {
         let begin = Instant::now();
         let pods = self.pods().to_vec();
+        if let (Some(peers), true) = (&self.peers, std::mem::take(&mut self.has_new_peers)) {
+            let interest = Interest::of(peers);
+            self.watch.care(move |dst| interest.meets(dst));
+        }
+        if !self.plan.reasons.is_empty() {
+            // Some reasons are about routes of pods, of which the daemon hears nothing.
+            self.watch.distrust();
+        }
         self.watch.begin(&pods).context("read links and routes")?;
         if self.watch.take_damage() {
             self.vxlan.suspect();
@@ -176,206 +226,50 @@ impl State {
         let held = self.plan.desired.routes.keys().copied().collect();
         let (options, name, local) = (&self.options, self.node.as_str(), self.watch.local());
         let mtu = Some(self.status.conflist.mtu).filter(|mtu| *mtu > 0);
-        let Some(plan) = make(&Facts { options, name, peers, local, held: &held, mtu }) else {
-            self.log.once(format!("the API server has no node {name}: changes nothing"));
+        let own = peers.get(name).map_or(&[][..], |me| &me.networks);
+        let (former, bridge, servers) =
+            (former::read(&self.status.conflist, own), self.template.bridge(), &self.servers);
+        let facts = Facts { options, name, peers, local, held: &held, mtu, bridge, servers, former: &former };
+        let Some(mut plan) = make(&facts) else {
+            let why = format!("the API server has no node {name}");
+            self.log.once(format!("{why}: changes nothing"));
+            self.is_deleted = self.unknown.is_none();
+            self.unknown = self.unknown.is_some().then_some(why);
+            self.publish(false, None);
             return Ok(true);
         };
-        let problems = self.overlays_and_masquerade(&plan)?;
+        (self.unknown, self.is_deleted) = (None, false);
+        let mut problems = BTreeMap::new();
+        former::note(&mut self.status.conflist, &former, local);
+        // A conflist that is there follows the podCIDRs before anything else: pods must get no address that is another node's.
+        let is_early = self.status.conflist.written;
+        self.interface(&plan, &mut problems);
+        if is_early {
+            self.conflist(&plan, &mut problems);
+        }
+        self.forward(&mut plan);
+        self.overlays_and_masquerade(&plan, &mut problems);
         self.guard(&plan);
-        let requests = self.routes(&plan, &problems)?;
+        let requests = self.routes(&mut plan, &mut problems)?;
         self.announce();
+        if !is_early {
+            self.conflist(&plan, &mut problems);
+        }
+        self.log.reasons(&self.plan, &plan);
         self.log.changes(&self.plan, &plan);
         self.plan = plan;
-        self.conflist();
+        if self.status.conflist.written
+            && let Err(error) = self.interface.tidy(self.watch.socket())
+        {
+            self.log.once(format!("{error:#}"));
+        }
+        self.note(problems);
+        self.ask();
+        self.announce_health();
         self.refusals();
         self.publish(false, Some((begin, requests)));
-        Ok(self.problems.is_empty() && self.unguarded.is_none())
-    }
-
-    /// Returns the parts that failed, and why.
-    fn overlays_and_masquerade(&mut self, plan: &Plan) -> Result<BTreeMap<&'static str, String>> {
-        let desired = &plan.desired;
-        let mut problems = BTreeMap::new();
-        let mut note = |part, outcome: Result<()>| {
-            if let Err(error) = outcome {
-                problems.insert(part, format!("{error:#}"));
-            }
-        };
-        note("vxlan", self.vxlan.sync(desired.vxlan.as_ref()));
-        // Nothing is wanted while this node has no address. In other modes State::open has removed the device.
-        if let (Some(part), Some(wanted)) = (&mut self.wireguard, &desired.wireguard) {
-            note("wireguard", part.sync(wanted));
-        }
-        if self.masquerade.is_none() {
-            match masquerade::Part::open() {
-                Ok(part) => self.masquerade = Some(part),
-                // Only masquerade needs nf_tables.
-                Err(_) if desired.masquerade.is_none() => {}
-                Err(error) => note("masquerade", Err(error)),
-            }
-        }
-        if let Some(part) = &mut self.masquerade {
-            note("masquerade", part.sync(desired.masquerade.as_ref()));
-        }
-        Ok(problems)
-    }
-
-    /// Pods work on a kernel that refuses the table.
-    fn guard(&mut self, plan: &Plan) {
-        let wanted = plan.desired.guard.as_ref();
-        let sync = |part: &mut Option<guard::Part>| -> Result<()> {
-            match part {
-                Some(part) => part.sync(wanted),
-                None if wanted.is_none() => Ok(()),
-                None => part.insert(guard::Part::open(self.template.bridges())?).sync(wanted),
-            }
-        };
-        let error = sync(&mut self.guard).err().map(|error| format!("{error:#}"));
-        match (&error, &self.unguarded) {
-            (Some(error), former) if former.as_ref() != Some(error) => {
-                log!("guard: {error}; what pods send is not checked");
-            }
-            (None, Some(_)) => log!("guard: works again"),
-            _ => {}
-        }
-        if plan.desired.guard.as_ref().is_some_and(|guard| guard.sources) && !self.template.has_links() {
-            self.log.once("guard: pods behind a bridge share its link, so their sources are not checked; ptp gives each one a link".to_owned());
-        }
-        self.unguarded = error;
-    }
-
-    /// Returns the number of requests.
-    fn routes(&mut self, plan: &Plan, problems: &BTreeMap<&'static str, String>) -> Result<usize> {
-        let pods = self.pods().to_vec();
-        // For the indexes of new devices.
-        self.watch.refresh(&pods).context("read links")?;
-        let outcome = routes::sync(&plan.desired.routes, &pods, &mut self.watch).context("read routes")?;
-        let mut problems = problems.clone();
-        if let Some((dst, error)) = outcome.failures.first_key_value() {
-            let count = outcome.failures.len();
-            problems.insert("routes", format!("{count} failed, such as {dst}: {error}"));
-        }
-        if outcome.without_device > 0 && problems.is_empty() {
-            let count = outcome.without_device;
-            problems.insert("routes", format!("{count} need a device that does not exist"));
-        }
-        for (part, error) in &problems {
-            if self.problems.get(part) != Some(error) {
-                log!("{part}: {error}");
-            }
-        }
-        for part in self.problems.keys().filter(|part| !problems.contains_key(*part)) {
-            log!("{part}: works again");
-        }
-        self.problems = problems;
-        Ok(outcome.requests)
-    }
-
-    /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once.
-    fn conflist(&mut self) {
-        let conflist = &mut self.status.conflist;
-        let Some(pods) = &self.plan.desired.pods else {
-            conflist.written = false;
-            return;
-        };
-        (conflist.networks, conflist.mtu) =
-            (pods.networks.iter().map(ToString::to_string).collect(), pods.mtu);
-        if !self.problems.is_empty() && !conflist.written {
-            return;
-        }
-        forward(pods, &mut self.log);
-        let text = self.template.fill(&self.node, pods);
-        match conflist::write(&conflist.path, &text) {
-            Ok(is_new) => {
-                if is_new {
-                    log!(
-                        "wrote {}: {}, MTU {}",
-                        conflist.path.display(),
-                        conflist.networks.join(" "),
-                        pods.mtu
-                    );
-                }
-                conflist.written = true;
-                self.conflist = conflist::watch(&conflist.path)
-                    .map_err(|error| self.log.once(format!("watch {}: {error}", conflist.path.display())))
-                    .ok();
-            }
-            Err(error) => {
-                conflist.written = false;
-                self.log.once(format!("{error:#}"));
-                let why = format!("{error:#}");
-                self.problems.insert("conflist", why.clone());
-                self.tell(Refusal { node: self.node.clone(), what: "the conflist".into(), why });
-            }
-        }
-    }
-
-    /// Logs and sends each new refusal once.
-    fn refusals(&mut self) {
-        let new: Vec<Refusal> = self.plan.refusals.difference(&self.reported).cloned().collect();
-        // A refusal that ends and comes back is reported again.
-        self.reported
-            .retain(|refusal| self.plan.refusals.contains(refusal) || refusal.what == "the conflist");
-        for refusal in new {
-            log!("node {}: {} is not used: {}", refusal.node, refusal.what, refusal.why);
-            self.tell(refusal);
-        }
-    }
-
-    fn tell(&mut self, refusal: Refusal) {
-        if self.reported.insert(refusal.clone()) {
-            let _ = self.reports.try_send(Report::Refused(refusal));
-        }
-    }
-
-    /// Sends this node's public key if its object lacks it.
-    fn announce(&mut self) {
-        let Some(key) = self.wireguard.as_ref().map(wireguard::Part::public_key) else { return };
-        let me = self.peers.as_ref().and_then(|peers| peers.get(&self.node));
-        let is_there = me.is_some_and(|me| me.key.is_some() && me.key == wireguard::parse_key(&key));
-        match is_there {
-            true => self.announced = None,
-            false if self.announced.as_ref() == Some(&key) => {}
-            false if self.reports.try_send(Report::Key(key.clone())).is_ok() => self.announced = Some(key),
-            false => {}
-        }
-    }
-
-    /// Writes the status file and the figures. `work`: when the sync began, and its requests.
-    fn publish(&mut self, has_failed: bool, work: Option<(Instant, usize)>) {
-        self.status.problems = self
-            .problems
-            .iter()
-            .map(|(part, error)| Problem { part: (*part).to_owned(), error: error.clone() })
-            .collect();
-        if work.is_some() {
-            report::nodes(&mut self.status, &self.plan, self.watch.local());
-        }
-        if let Err(error) = status::write(&self.options.state, &self.status) {
-            self.log.once(format!("write the status file: {error}"));
-        }
-        let routes = self.watch.local().routes.iter().filter(|route| route.is_ours()).count();
-        self.figures.send_modify(|figures| {
-            report::figures(figures, &self.status, routes);
-            figures.failures += u64::from(has_failed);
-            if let Some((begin, requests)) = work {
-                figures.syncs += 1;
-                figures.sync_seconds += begin.elapsed().as_secs_f64();
-                figures.requests += u64::try_from(requests).unwrap_or(0);
-            }
-        });
-    }
-}
-
-/// Turns forwarding on, as the plugins do for each pod. In a container /proc/sys may be read-only.
-fn forward(pods: &Pods, log: &mut Log) {
-    for family in pods.networks.iter().map(|network| IpFamily::of(network.ip())) {
-        let name = match family {
-            IpFamily::V4 => "net/ipv4/ip_forward",
-            IpFamily::V6 => "net/ipv6/conf/all/forwarding",
-        };
-        if let Err(error) = sysctl::ensure(name, "1") {
-            log.once(error.to_string());
-        }
+        // Not each cause of a reason ends with a message.
+        let is_sound = self.problems.is_empty() && self.unguarded.is_none();
+        Ok(is_sound && self.plan.reasons.is_empty() && self.status.conflist.former.is_empty())
     }
 }

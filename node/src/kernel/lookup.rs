@@ -49,6 +49,13 @@ impl<'a> Lookup<'a> {
         }
     }
 
+    /// The network on a link in which no host can have this address: it is the network's first or its broadcast address.
+    pub fn edge_of(&self, address: IpAddr) -> Option<IpNetwork> {
+        let route = self.route(address).filter(|route| route.is_unicast && route.gws.is_empty())?;
+        let is_edge = address == route.dst.network() || address == route.dst.broadcast();
+        (address.is_ipv4() && route.dst.prefix() < 31 && is_edge).then_some(route.dst)
+    }
+
     /// The first link of the default route: of IPv4, else of IPv6.
     pub fn default_link(&self) -> Option<u32> {
         let mut routes = self.routes.iter().filter(|(dst, route)| dst.prefix() == 0 && route.is_unicast);
@@ -77,7 +84,15 @@ mod tests {
     fn route(dst: &str, priority: u32, gws: &[&str], links: &[u32]) -> Route {
         let gws = gws.iter().map(|gw| gw.parse().unwrap()).collect();
         let dst = dst.parse().unwrap();
-        Route { dst, priority, protocol: 2, gws, links: links.to_vec(), is_unicast: !links.is_empty() }
+        Route {
+            dst,
+            priority,
+            protocol: 2,
+            gws,
+            links: links.to_vec(),
+            is_unicast: !links.is_empty(),
+            is_tuned: false,
+        }
     }
 
     #[test]
@@ -106,5 +121,24 @@ mod tests {
             assert_eq!(lookup.reach(address.parse().unwrap()), reach, "{address}");
         }
         assert_eq!(lookup.default_link(), Some(2));
+        for (address, edge) in [
+            ("192.0.2.0", Some("192.0.2.0/24")),
+            ("192.0.2.255", None),
+            ("192.0.2.66", None),
+            ("203.0.113.255", None),
+            ("2001:db8::", None),
+        ] {
+            let edge = edge.map(|text| text.parse().unwrap());
+            assert_eq!(lookup.edge_of(address.parse().unwrap()), edge, "{address}");
+        }
+        // BGP unnumbered: the kernel describes the default route with an IPv6 next hop, alone, or one of several.
+        for gws in [&["fe80::1"][..], &["fe80::1", "fe80::2"]] {
+            let mut local = Local::default();
+            local.routes.extend([
+                route("0.0.0.0/0", 0, gws, &[2, 3][..gws.len()]),
+                route("192.0.2.1/32", 0, &[], &[1]),
+            ]);
+            assert_eq!(Lookup::new(&local).reach("192.0.2.2".parse().unwrap()), Reach::Routed);
+        }
     }
 }

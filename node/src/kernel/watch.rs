@@ -3,27 +3,53 @@
 use std::io;
 use std::net::IpAddr;
 
-use ferrule_kernel::netlink::message::{Received, u32_at};
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::message::{Received, find_attr, u32_at};
+use ferrule_kernel::netlink::stored_route::BY_KERNEL;
 use ferrule_kernel::netlink::{Error, Socket, addr, link};
 use ferrule_kernel::notices::Messages;
 use ipnetwork::IpNetwork;
 use nix::libc::{
-    RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTNLGRP_IPV4_IFADDR,
-    RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK,
+    RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNETCONF, RTM_NEWROUTE,
+    RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_NETCONF, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_NETCONF,
+    RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK,
 };
 
-use super::local::{Local, Route, is_link_local};
+use super::local::{Local, Route, is_link_local, no_ipv6};
 use crate::listener::Listener;
-use crate::{vxlan, wireguard};
+use crate::names;
 
 /// `AF_BRIDGE`: a message about a port of a bridge, not about a link.
 const BRIDGE: u8 = 7;
+
+/// Whether a route of another program to this destination can change a plan.
+type Interest = Box<dyn Fn(IpNetwork) -> bool + Send>;
+
+/// What [`Watch`] listens to.
+const GROUPS: [u32; 7] = [
+    RTNLGRP_LINK,
+    RTNLGRP_IPV4_IFADDR,
+    RTNLGRP_IPV6_IFADDR,
+    RTNLGRP_IPV4_ROUTE,
+    RTNLGRP_IPV6_ROUTE,
+    RTNLGRP_IPV4_NETCONF,
+    RTNLGRP_IPV6_NETCONF,
+];
+
+/// Length of `struct netconfmsg` with its padding.
+const NETCONF: usize = 4;
+const NETCONFA_IFINDEX: u16 = 1;
+const NETCONFA_FORWARDING: u16 = 2;
+/// `NETCONFA_IFINDEX_ALL`: the setting of the node, not of a link.
+const ALL: u32 = u32::MAX;
 
 /// This node's links, addresses and routes, kept up to date by the kernel's messages.
 pub struct Watch {
     messages: Listener,
     socket: Socket,
     local: Local,
+    /// Where routes of other programs matter. `None`: everywhere.
+    interest: Option<Interest>,
     /// The routes must be read anew.
     is_stale: bool,
     /// Everything must be read anew.
@@ -40,15 +66,14 @@ impl Watch {
     /// # Errors
     /// The kernel refuses the subscription or a list.
     pub fn open() -> io::Result<Watch> {
-        let groups =
-            [RTNLGRP_LINK, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE];
-        let messages = Listener::new(Messages::of_route(&groups).map_err(io::Error::other)?)?;
+        let messages = Listener::new(Messages::of_route(&GROUPS).map_err(io::Error::other)?)?;
         let mut socket = Socket::route().map_err(io::Error::other)?.with_whole_dumps();
         let local = Local::read(&mut socket).map_err(io::Error::other)?;
         Ok(Watch {
             messages,
             socket,
             local,
+            interest: None,
             is_stale: false,
             is_lost: false,
             has_news: false,
@@ -63,6 +88,11 @@ impl Watch {
 
     pub fn socket(&mut self) -> &mut Socket {
         &mut self.socket
+    }
+
+    /// From now on, other programs' routes elsewhere cause no sync. Those that came before have.
+    pub fn care(&mut self, interest: impl Fn(IpNetwork) -> bool + Send + 'static) {
+        self.interest = Some(Box::new(interest));
     }
 
     /// Waits for a change that matters. Safe to cancel.
@@ -82,6 +112,7 @@ impl Watch {
     /// As [`Watch::refresh`], before a new plan: it takes all changes so far into account.
     pub fn begin(&mut self, pods: &[IpNetwork]) -> io::Result<()> {
         self.refresh(pods)?;
+        self.local.no_ipv6 = no_ipv6();
         self.has_news = false;
         Ok(())
     }
@@ -126,13 +157,13 @@ impl Watch {
     }
 
     fn take(&mut self, pods: &[IpNetwork]) -> io::Result<()> {
-        let Watch { messages, local, is_stale, is_lost, has_news, is_damaged, .. } = self;
+        let Watch { messages, local, interest, is_stale, is_lost, has_news, is_damaged, .. } = self;
         messages.receive(|message| {
-            let effect = message.map(|message| apply(local, message, pods));
+            let effect = message.map(|message| apply(local, message, pods, interest.as_ref()));
             *is_lost |= effect.is_none();
-            *is_stale |= matches!(effect, Some(Effect::Routes | Effect::Device));
+            *is_stale |= matches!(effect, Some(Effect::Routes | Effect::Later | Effect::Device));
             *is_damaged |= matches!(effect, None | Some(Effect::Device));
-            *has_news |= effect != Some(Effect::None);
+            *has_news |= !matches!(effect, Some(Effect::None | Effect::Later));
         })
     }
 }
@@ -142,6 +173,8 @@ impl Watch {
 enum Effect {
     /// Nothing that matters.
     None,
+    /// A route that no present podCIDR or node has to do with. The next sync reads the routes.
+    Later,
     /// Links or addresses.
     Matters,
     /// A device of ours; the kernel may have removed its routes.
@@ -152,9 +185,13 @@ enum Effect {
 }
 
 /// Applies a message. `pods`: this node's podCIDRs; routes and addresses in them belong to its pods.
-fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effect {
+fn apply(
+    local: &mut Local,
+    message: &Received<'_>,
+    pods: &[IpNetwork],
+    interest: Option<&Interest>,
+) -> Effect {
     let body = message.body;
-    let is_of_pods = |ip: IpAddr| pods.iter().any(|network| network.contains(ip));
     match message.kind {
         RTM_NEWLINK if body.first() != Some(&BRIDGE) => {
             let new = link::parse(body);
@@ -163,21 +200,26 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
             match local.links.insert(index, new.clone()) {
                 _ if is_ours(&new) => Effect::Device,
                 Some(old) if old == new => Effect::None,
-                _ if is_down && has_routes(local, index) => Effect::Routes,
+                Some(old) if old.master != new.master && was_last_port(local, &old) => Effect::Matters,
+                _ if is_down && has_routes(local, index, pods) => Effect::Routes,
                 // Such as a pod's link.
-                _ if !has_routes(local, index) && !has_addresses(local, index) => Effect::None,
+                _ if !has_routes(local, index, pods) && !has_addresses(local, index, pods) => Effect::None,
                 _ => Effect::Matters,
             }
         }
         RTM_DELLINK if body.first() != Some(&BRIDGE) => {
             let index = u32_at(body, 4);
-            let had_addresses = has_addresses(local, index);
+            let had_addresses = has_addresses(local, index, pods);
             local.addresses.retain(|(link, _)| *link != index);
             match local.links.remove(&index) {
                 Some(old) if is_ours(&old) => Effect::Device,
-                Some(_) if has_routes(local, index) => Effect::Routes,
-                Some(_) if had_addresses => Effect::Matters,
-                _ => Effect::None,
+                Some(_) if has_routes(local, index, pods) => Effect::Routes,
+                Some(old) if had_addresses || was_last_port(local, &old) => Effect::Matters,
+                _ => {
+                    // Those to a pod.
+                    local.routes.retain(|route| route.links != [index]);
+                    Effect::None
+                }
             }
         }
         RTM_NEWADDR | RTM_DELADDR => {
@@ -193,7 +235,7 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
                 _ => local.addresses.remove(&entry),
             };
             let is_of_device = local.links.get(&entry.0).is_some_and(is_ours);
-            match (is_new, is_of_pods(entry.1)) {
+            match (is_new, is_of_pods(entry.1, pods)) {
                 (false, _) => Effect::None,
                 (true, _) if is_of_device => Effect::Device,
                 (true, true) => Effect::None,
@@ -205,119 +247,55 @@ fn apply(local: &mut Local, message: &Received<'_>, pods: &[IpNetwork]) -> Effec
         RTM_NEWROUTE | RTM_DELROUTE => {
             let Some(route) = Route::parse(body) else { return Effect::None };
             let is_known = local.routes.contains(&route) == (message.kind == RTM_NEWROUTE);
-            if is_known || (!route.is_ours() && is_of_pods(route.dst.ip())) {
+            let is_host = route.dst.prefix() == IpFamily::of(route.dst.ip()).bits();
+            let is_usual = !route.is_ours() && (is_host || route.protocol == BY_KERNEL);
+            if is_known || (is_usual && is_of_pods(route.dst.ip(), pods)) {
                 Effect::None
+            } else if !route.is_ours() && interest.is_some_and(|meets| !meets(route.dst)) {
+                Effect::Later
             } else {
                 Effect::Routes
             }
         }
+        RTM_NEWNETCONF if is_forwarding_off(body) => Effect::Matters,
         _ => Effect::None,
     }
 }
 
+/// Whether this node has stopped to forward packets of a family.
+fn is_forwarding_off(body: &[u8]) -> bool {
+    let has = |kind, value| {
+        let found = find_attr(body.get(NETCONF..).unwrap_or_default(), kind);
+        found.is_some_and(|found| u32_at(found, 0) == value)
+    };
+    has(NETCONFA_IFINDEX, ALL) && has(NETCONFA_FORWARDING, 0)
+}
+
 fn is_ours(link: &super::Link) -> bool {
-    [vxlan::LINK, wireguard::LINK].contains(&link.name.as_str())
+    names::OVERLAYS.contains(&link.name.as_str())
 }
 
-fn has_addresses(local: &Local, link: u32) -> bool {
-    local.addresses.iter().any(|(index, _)| *index == link)
+/// Whether the link has an address that is none of its pods' gateways.
+fn has_addresses(local: &Local, link: u32, pods: &[IpNetwork]) -> bool {
+    local.addresses.iter().any(|(index, ip)| *index == link && !is_of_pods(*ip, pods))
 }
 
-fn has_routes(local: &Local, link: u32) -> bool {
-    local.routes.iter().any(|route| route.links.contains(&link))
+/// Whether a route leads through the link that is not one to a pod.
+fn has_routes(local: &Local, link: u32, pods: &[IpNetwork]) -> bool {
+    let is_foreign = |route: &Route| route.is_ours() || !is_of_pods(route.dst.ip(), pods);
+    local.routes.iter().any(|route| route.links.contains(&link) && is_foreign(route))
+}
+
+/// Whether this was the last port of the bridge of the built-in conflist. `local` no longer has it as one.
+fn was_last_port(local: &Local, port: &super::Link) -> bool {
+    let Some(master) = port.master else { return false };
+    local.links.get(&master).is_some_and(|bridge| bridge.name == super::BRIDGE)
+        && !local.links.values().any(|link| link.master == Some(master))
+}
+
+fn is_of_pods(ip: IpAddr, pods: &[IpNetwork]) -> bool {
+    pods.iter().any(|network| network.contains(ip))
 }
 
 #[cfg(test)]
-mod tests {
-    use ferrule_kernel::netlink::Message;
-    use ferrule_kernel::netlink::message::HEADER;
-    use ferrule_kernel::netlink::route;
-
-    use super::*;
-    use crate::kernel::{Link, PROTOCOL};
-
-    const PODS: &str = "10.244.1.0/24";
-
-    /// eth0 with an address and a route of ours, and the VXLAN device.
-    fn local() -> Local {
-        let mut local = Local::default();
-        for (index, name) in [(2, "eth0"), (3, vxlan::LINK), (4, "veth0")] {
-            let link = Link { name: name.into(), mtu: 1500, is_up: true, is_loopback: false };
-            local.links.insert(index, link);
-        }
-        local.addresses.insert((2, "192.0.2.1".parse().unwrap()));
-        local.routes.extend(Route::parse(&body(ours("10.244.2.0/24"))));
-        local
-    }
-
-    fn ours(dst: &str) -> Message {
-        foreign(dst, PROTOCOL)
-    }
-
-    fn foreign(dst: &str, protocol: u8) -> Message {
-        let (dst, gw) = (dst.parse().unwrap(), Some("192.0.2.2".parse().unwrap()));
-        let numbers = route::Route {
-            dst,
-            gw,
-            protocol,
-            src: None,
-            onlink: false,
-            mtu: 0,
-            advmss: 0,
-            priority: 0,
-            table: None,
-            scope: None,
-        };
-        route::add(2, &numbers)
-    }
-
-    fn body(message: Message) -> Vec<u8> {
-        message.finish(0, 0).unwrap()[HEADER..].to_vec()
-    }
-
-    fn effect(local: &mut Local, kind: u16, message: Message) -> Effect {
-        let body = body(message);
-        let message = Received { kind, flags: 0, sequence: 0, port: 0, body: &body };
-        apply(local, &message, &[PODS.parse().unwrap()])
-    }
-
-    #[test]
-    fn routes_of_pods_and_known_routes_do_not_matter() {
-        for (kind, message, expected) in [
-            (RTM_NEWROUTE, ours("10.244.2.0/24"), Effect::None),
-            (RTM_DELROUTE, ours("10.244.2.0/24"), Effect::Routes),
-            (RTM_DELROUTE, ours("10.244.3.0/24"), Effect::None),
-            (RTM_NEWROUTE, foreign("10.244.2.0/24", 3), Effect::Routes),
-            (RTM_NEWROUTE, foreign("10.244.1.7/32", 3), Effect::None),
-            (RTM_NEWROUTE, foreign("198.51.100.0/24", 3), Effect::Routes),
-        ] {
-            assert_eq!(effect(&mut local(), kind, message), expected);
-        }
-    }
-
-    #[test]
-    fn addresses_matter_unless_they_are_those_of_pods() {
-        let address = |link, text: &str| addr::add(link, text.parse().unwrap(), 0);
-        for (kind, message, expected) in [
-            (RTM_NEWADDR, address(2, "192.0.2.1/24"), Effect::None),
-            (RTM_NEWADDR, address(2, "192.0.2.7/24"), Effect::Matters),
-            (RTM_DELADDR, address(2, "192.0.2.1/24"), Effect::Routes),
-            (RTM_NEWADDR, address(4, "10.244.1.1/24"), Effect::None),
-            (RTM_NEWADDR, address(4, "fe80::1/64"), Effect::None),
-            (RTM_NEWADDR, address(3, "10.244.1.0/32"), Effect::Device),
-        ] {
-            assert_eq!(effect(&mut local(), kind, message), expected);
-        }
-    }
-
-    #[test]
-    fn links_matter_if_something_needs_them() {
-        let down = |index| link::set_flags(index, 0, 0);
-        for (index, expected) in [(2, Effect::Routes), (4, Effect::None), (9, Effect::None)] {
-            assert_eq!(effect(&mut local(), RTM_NEWLINK, down(index)), expected, "{index}");
-        }
-        for (index, expected) in [(2, Effect::Routes), (3, Effect::Device), (4, Effect::None)] {
-            assert_eq!(effect(&mut local(), RTM_DELLINK, down(index)), expected, "{index}");
-        }
-    }
-}
+mod tests;

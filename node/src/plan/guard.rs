@@ -20,14 +20,14 @@ pub(super) struct Scene<'a> {
     pub(super) peers: &'a Peers,
     pub(super) local: &'a Local,
     pub(super) claims: &'a Claims<'a>,
-    /// This node's podCIDRs.
-    pub(super) own: &'a [IpNetwork],
+    /// This node's podCIDRs, also those that it had before.
+    pub(super) pods: &'a [IpNetwork],
     pub(super) device: Option<&'a Vxlan>,
 }
 
 /// `None` if nothing is to be guarded.
 pub(super) fn guard(scene: &Scene<'_>) -> Option<Guard> {
-    let Scene { options, name, peers, local, own, device, .. } = *scene;
+    let Scene { options, name, peers, local, pods, device, .. } = *scene;
     let sources = options.source_guard == Switch::On;
     // Another pair of nodes may have VXLAN where this node needs none.
     let has_vxlan = matches!(options.mode, Mode::Auto | Mode::Vxlan);
@@ -40,7 +40,7 @@ pub(super) fn guard(scene: &Scene<'_>) -> Option<Guard> {
     (sources || has_vxlan).then(|| Guard {
         sources,
         allow: options.source_guard_allow.clone(),
-        uplinks: uplinks(local, peers.get(name), own),
+        uplinks: uplinks(local, peers.get(name), pods),
         vxlan,
     })
 }
@@ -55,10 +55,12 @@ fn owned(scene: &Scene<'_>, outer: IpFamily) -> BTreeSet<(IpAddr, IpNetwork)> {
     let mut owned = BTreeSet::new();
     for (name, networks) in claims.networks.iter().filter(|(name, _)| **name != scene.name) {
         let Some(peer) = scene.peers.get(*name) else { continue };
-        let Ok(source) = claims.address(peer, outer) else { continue };
+        let Ok(source) = claims.address(name, peer, outer) else { continue };
         // A node answers with its InternalIP where pods ask for it with their own addresses. One in a podCIDR is a pod's.
-        let own =
-            IpFamily::ALL.into_iter().filter_map(|family| claims.address(peer, family).ok()).map(single);
+        let own = IpFamily::ALL
+            .into_iter()
+            .filter_map(|family| claims.address(name, peer, family).ok())
+            .map(single);
         let all = networks.iter().chain(&scene.options.source_guard_allow).copied().chain(own);
         owned.extend(disjoint(all).into_iter().map(|network| (source, network)));
     }
@@ -66,10 +68,10 @@ fn owned(scene: &Scene<'_>, outer: IpFamily) -> BTreeSet<(IpAddr, IpNetwork)> {
 }
 
 /// The links that are no pod's: they have this node's address, or a route that leads further than to one address of a pod.
-fn uplinks(local: &Local, me: Option<&Peer>, own: &[IpNetwork]) -> BTreeSet<String> {
+fn uplinks(local: &Local, me: Option<&Peer>, pods: &[IpNetwork]) -> BTreeSet<String> {
     let is_of_pods = |dst: IpNetwork| {
-        let within = |own: &IpNetwork| own.prefix() <= dst.prefix() && own.contains(dst.ip());
-        dst == single(dst.ip()) || own.iter().any(within)
+        let within = |pods: &IpNetwork| pods.prefix() <= dst.prefix() && pods.contains(dst.ip());
+        dst == single(dst.ip()) || pods.iter().any(within)
     };
     let routed = local
         .routes
@@ -94,7 +96,13 @@ mod tests {
         let mut local = Local::default();
         let names = ["eth0", "unnumbered", "pod", "old-pod", "ferrule0", "docker0", "lo", "to-one", "ours"];
         for (index, name) in (1..).zip(names) {
-            let link = Link { name: name.into(), mtu: 1500, is_up: true, is_loopback: name == "lo" };
+            let link = Link {
+                name: name.into(),
+                mtu: 1500,
+                is_up: true,
+                is_loopback: name == "lo",
+                ..Link::default()
+            };
             local.links.insert(index, link);
         }
         local.addresses.insert((1, "192.0.2.1".parse().unwrap()));
@@ -103,7 +111,15 @@ mod tests {
             let protocol = if link == 9 { PROTOCOL } else { 2 };
             let gws = gw.map(|gw| gw.parse().unwrap()).into_iter().collect();
             let dst = dst.parse().unwrap();
-            local.routes.insert(Route { dst, priority: 0, protocol, gws, links: vec![link], is_unicast });
+            local.routes.insert(Route {
+                dst,
+                priority: 0,
+                protocol,
+                gws,
+                links: vec![link],
+                is_unicast,
+                is_tuned: false,
+            });
         };
         route("0.0.0.0/0", Some("169.254.1.1"), 2, true);
         route("10.244.1.7/32", None, 3, true);

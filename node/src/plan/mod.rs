@@ -1,6 +1,7 @@
 //! The plan: the wanted state of this node's kernel and files.
 
 mod guard;
+mod interest;
 mod make;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,13 +10,17 @@ use std::net::{IpAddr, SocketAddr};
 use ferrule_kernel::netlink::Mac;
 use ipnetwork::IpNetwork;
 
-pub use make::{Facts, Plan, State, make};
+pub use interest::Interest;
+pub use make::{Facts, Former, Plan, State, make};
 
 /// The plan for one state of the cluster and of this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Desired {
     /// The ways to the pods of other nodes, by podCIDR.
     pub routes: BTreeMap<IpNetwork, Way>,
+    /// The addresses to remove, each with its link: this node's own from before, in a podCIDR that another node has now, and those of
+    /// a bridge without ports in its own podCIDR.
+    pub stale: BTreeSet<(u32, IpAddr)>,
     /// The VXLAN device; `None` if no node needs it.
     pub vxlan: Option<Vxlan>,
     /// The WireGuard device; `None` in other modes.
@@ -37,9 +42,9 @@ pub enum Way {
         via: IpAddr,
         link: u32,
     },
-    /// Through [`crate::vxlan::LINK`], to this inner address, which is on the link (`onlink`).
+    /// Through [`crate::names::VXLAN`], to this inner address, which is on the link (`onlink`).
     Vxlan(IpAddr),
-    /// Through [`crate::wireguard::LINK`].
+    /// Through [`crate::names::WIREGUARD`].
     WireGuard,
 }
 

@@ -1,15 +1,36 @@
 //! The proof that pods can talk: a health endpoint in a pod's place asks the gateway, a forwarded address and the endpoints of
 //! the other nodes.
+//!
+//! - [`endpoint`] makes and removes the endpoint, in a process of its own, which [`attach`] starts.
+//! - [`schedule`] decides what is asked when. Pure.
+//! - [`echo`] has the sockets.
+//! - [`input`] is what the daemon knows, and [`run`] joins all of them.
+
+mod attach;
+mod echo;
+mod endpoint;
+mod input;
+mod judge;
+mod run;
+mod schedule;
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use ferrule_kernel::ip::IpFamily;
 
+pub use attach::cleanup;
+pub use endpoint::{Endpoint, NETNS, Place, Wanted, links, serve};
+pub use input::Input;
+pub use run::run;
+pub use schedule::Target;
+
 /// What the health endpoint has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Proofs {
-    /// Whether packets leave and reach a pod of this node, for each family of its podCIDRs.
+    /// The endpoint, if there is one.
+    pub endpoint: Option<Endpoint>,
+    /// Whether packets leave and reach a pod of this node, for each family of its podCIDRs. One that was not asked yet has no entry.
     pub local: BTreeMap<IpFamily, Proof>,
     /// Whether the endpoints of the other nodes answer, by the node's name and family.
     pub peers: BTreeMap<String, BTreeMap<IpFamily, Proof>>,
@@ -18,7 +39,7 @@ pub struct Proofs {
 /// One thing that is asked for again and again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Proof {
-    /// Nothing is known, and why: the endpoint is off, has no address, or was not asked yet.
+    /// Nothing is known, and why: the endpoint is off or has no address, or the node was not asked yet.
     Unknown(String),
     /// It answered.
     Proved {
@@ -37,6 +58,6 @@ pub enum Proof {
 impl Proofs {
     /// Nothing is known of this node yet.
     pub fn none() -> Proofs {
-        Proofs { local: BTreeMap::new(), peers: BTreeMap::new() }
+        Proofs { endpoint: None, local: BTreeMap::new(), peers: BTreeMap::new() }
     }
 }

@@ -10,6 +10,8 @@ use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
+use super::health::Health;
+
 /// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -18,12 +20,19 @@ pub struct Status {
     pub node: String,
     /// How packets get to the pods of other nodes, as `--mode`.
     pub mode: String,
+    /// The daemon's word: `ready`, `degraded`, `waiting` or `not ready`.
+    #[serde(default)]
+    pub word: String,
+    /// Why it is not ready; the worst reasons first.
+    #[serde(default)]
+    pub reasons: Vec<Reason>,
     pub api: Api,
     pub conflist: Conflist,
-    /// The parts that do not work.
-    pub problems: Vec<Problem>,
     /// The other nodes, sorted by name.
     pub nodes: Vec<Node>,
+    /// The health endpoint and its proofs.
+    #[serde(default)]
+    pub health: Option<Health>,
 }
 
 /// The connection to the API server.
@@ -36,6 +45,22 @@ pub struct Api {
     pub connected: bool,
     /// Why it is not connected.
     pub error: Option<String>,
+    /// What the ways are made from.
+    #[serde(default)]
+    pub source: Source,
+}
+
+/// Where the daemon knows the nodes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Source {
+    /// It knows none yet.
+    #[default]
+    Nothing,
+    /// The file with the plan of before, as of this time, RFC 3339.
+    File(String),
+    /// The API server's answer.
+    Server,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,16 +71,26 @@ pub struct Conflist {
     pub written: bool,
     /// This node's podCIDRs.
     pub networks: Vec<String>,
+    /// The podCIDRs that it had before, while pods or addresses of that time are there.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub former: Vec<String>,
     pub mtu: u32,
     /// host-local's folder of this network: a file for each address in use.
     pub store: PathBuf,
 }
 
-/// A part that does not work.
+/// A reason for a word that is not `ready`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Problem {
-    pub part: String,
-    pub error: String,
+pub struct Reason {
+    /// The key of its row in README.md.
+    pub code: String,
+    /// A node, a part or a network; may be empty.
+    pub about: String,
+    pub text: String,
+    /// What to do.
+    pub remedy: String,
+    /// What the node is because of it, as [`Status::word`].
+    pub word: String,
 }
 
 /// Another node.
@@ -66,6 +101,9 @@ pub struct Node {
     pub networks: Vec<Network>,
     /// Since when its networks are as they are, RFC 3339.
     pub since: String,
+    /// How it stands: `proved`, `unknown`, `new`, `not_ready`, `restarting`, `waits` or `lost`.
+    #[serde(default)]
+    pub standing: String,
 }
 
 /// A podCIDR of another node.
@@ -166,8 +204,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         assert_eq!(read(folder.path()).unwrap(), None);
         let network = |way| Network { network: "10.0.0.0/24".into(), way, detail: "x".into(), probe: None };
-        let nodes =
-            vec![Node { name: "n".into(), networks: vec![network(Way::Vxlan)], since: String::new() }];
+        let node: Node = serde_json::from_str(r#"{"name":"n","networks":[],"since":""}"#).unwrap();
+        let nodes = vec![Node { networks: vec![network(Way::Vxlan)], ..node }];
         let status = Status { node: "n1".into(), nodes, ..Status::default() };
         write(folder.path(), &status).unwrap();
         assert_eq!(read(folder.path()).unwrap(), Some(status));

@@ -4,25 +4,28 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result, bail};
 use cni_common::line::{Line, Text, clean};
+use ferrule_kernel::ip::IpFamily;
+use ipnetwork::IpNetwork;
 use serde_json::{Value, json};
 
-use super::{Status, Way, read, runs};
+use super::{Source, Status, Way, read, runs};
 use crate::arguments::Options;
 use crate::guard::{self, Offender};
 use crate::probe::probe;
+use crate::word::Word;
 
 /// How long a node may take to answer.
 const LIMIT: Duration = Duration::from_secs(1);
 
-/// The text of `ferrule-node status`.
+/// The text of `ferrule-node status`, and whether the word is ready.
 ///
 /// # Errors
 /// There is no status file, or it cannot be read.
-pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result<Text> {
+pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result<(Text, bool)> {
     let Some(status) = read(&options.state)? else {
         bail!("there is no {}/status.json: no daemon has run since the last boot", options.state.display());
     };
@@ -39,14 +42,17 @@ pub async fn print(options: &Options, as_json: bool, with_probe: bool) -> Result
     let (is_running, former) = (runs(&options.state), former(&status));
     // Whoever may not ask the kernel sees the rest.
     let offenders = guard::offenders().unwrap_or_default();
-    Ok(match as_json {
+    let text = match as_json {
         true => {
             let mut value = to_json(&status, is_running, &former, &answers);
             value["forgedSources"] = json!(offenders);
             Text::json(format_args!("{value:#}\n"))
         }
-        false => Text::lines(to_text(&status, is_running, &former, &answers) + &forgeries(&offenders)),
-    })
+        false => Text::lines(
+            to_text(&status, is_running, &former, &answers, SystemTime::now()) + &forgeries(&offenders),
+        ),
+    };
+    Ok((text, is_running && status.word == Word::Ready.to_string()))
 }
 
 fn forgeries(offenders: &[Offender]) -> String {
@@ -95,10 +101,27 @@ fn to_json(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
     value
 }
 
-fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answers) -> String {
-    let Status { node, mode, api, conflist, problems, nodes } = status;
-    let mut text = Line::new(format_args!("node {node}, mode {mode}")).to_string();
-    text.push_str(if is_running { "\n" } else { ": the daemon does not run; this is what it knew last\n" });
+fn to_text(
+    status: &Status,
+    is_running: bool,
+    former: &[IpAddr],
+    answers: &Answers,
+    now: SystemTime,
+) -> String {
+    let Status { node, mode, word, reasons, api, conflist, nodes, health } = status;
+    let mut text = match is_running {
+        true => format!("{}\n", Line::new(word)),
+        false => format!("the daemon does not run; its last word was: {}\n", Line::new(word)),
+    };
+    for reason in reasons {
+        let _ = writeln!(
+            text,
+            "{}",
+            Line::new(format_args!("{}: {}: {}", reason.word, reason.code, reason.text))
+        );
+        let _ = writeln!(text, "    {}", Line::new(&reason.remedy));
+    }
+    let _ = writeln!(text, "{}", Line::new(format_args!("node {node}, mode {mode}")));
     let _ = match &api.error {
         None if api.connected => writeln!(text, "API server: followed since {}", api.since),
         None => writeln!(text, "API server: not reached yet"),
@@ -106,6 +129,10 @@ fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
             writeln!(text, "{}", Line::new(format_args!("API server: away since {}: {error}", api.since)))
         }
     };
+    if let Source::File(time) = &api.source {
+        let shown = Line::new(format_args!("nodes: by the file of {time}, as the API server is away"));
+        let _ = writeln!(text, "{shown}");
+    }
     let networks = match conflist.networks.as_slice() {
         [] => "this node has no podCIDR".to_owned(),
         networks => format!("{}, MTU {}", networks.join(" "), conflist.mtu),
@@ -120,11 +147,10 @@ fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
             "addresses in use outside of these networks: {count}, such as {first}: pods from before a change keep theirs"
         );
     }
-    for problem in problems {
-        let shown = Line::new(format_args!("problem: {}: {}", problem.part, problem.error));
-        let _ = writeln!(text, "{shown}");
-    }
-    let mut rows = vec![["NODE", "PODS", "WAY", "SINCE", "ANSWER"].map(str::to_owned)];
+    text.push_str(&health.as_ref().map(|health| health.to_text(now)).unwrap_or_default());
+    let peers = health.iter().flat_map(|health| &health.peers);
+    let proofs: BTreeMap<_, _> = peers.map(|row| ((row.node.as_str(), row.family.clone()), row)).collect();
+    let mut rows = vec![["NODE", "PODS", "WAY", "SINCE", "PROOF", "ANSWER"].map(str::to_owned)];
     for node in nodes {
         for network in &node.networks {
             let way = match network.way {
@@ -139,12 +165,22 @@ fn to_text(status: &Status, is_running: bool, former: &[IpAddr], answers: &Answe
                 Some(None) => "none".to_owned(),
                 None => "-".to_owned(),
             };
-            rows.push([node.name.clone(), network.network.clone(), way, node.since.clone(), answer]);
+            let family =
+                network.network.parse().ok().map(|network: IpNetwork| IpFamily::of(network.ip()).to_string());
+            let found = family.and_then(|family| proofs.get(&(node.name.as_str(), family)));
+            let shown = match (found, node.standing.as_str()) {
+                (None, _) => "-".to_owned(),
+                (Some(row), standing @ ("new" | "not_ready" | "restarting")) if row.proof == "lost" => {
+                    format!("{} ({})", row.to_text(now), standing.replace('_', " "))
+                }
+                (Some(row), _) => row.to_text(now),
+            };
+            rows.push([node.name.clone(), network.network.clone(), way, node.since.clone(), shown, answer]);
         }
         if node.networks.is_empty() {
-            let none = ["-", "waits: the node has no podCIDR", &node.since, "-"].map(str::to_owned);
-            let [pods, way, since, answer] = none;
-            rows.push([node.name.clone(), pods, way, since, answer]);
+            let none = ["-", "waits: the node has no podCIDR", &node.since, "-", "-"].map(str::to_owned);
+            let [pods, way, since, proof, answer] = none;
+            rows.push([node.name.clone(), pods, way, since, proof, answer]);
         }
     }
     text.push_str(&columns(&rows));
@@ -168,8 +204,28 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use humantime::parse_rfc3339;
+
     use super::*;
-    use crate::status::{Network, Node};
+    use crate::status::{Health, Network, Node, Reason, Row};
+
+    fn health() -> Health {
+        let row = |node: &str, family: &str, proof: &str, since: Option<&str>, why: Option<&str>| Row {
+            node: node.into(),
+            family: family.into(),
+            proof: proof.into(),
+            since: since.map(str::to_owned),
+            why: why.map(str::to_owned),
+        };
+        let begin = Some("2026-01-01T00:00:00Z");
+        let peers = vec![
+            row("n2", "IPv4", "lost", begin, Some("no answer")),
+            row("n3", "IPv6", "proved", Some("2026-01-01T00:01:00Z"), None),
+        ];
+        let local =
+            vec![row("", "IPv4", "proved", begin, None), row("", "IPv6", "unknown", None, Some("it is off"))];
+        Health { local, peers, ..Health::default() }
+    }
 
     fn status(store: &std::path::Path) -> Status {
         let network = |network: &str, way, detail: &str, probe: Option<&str>| Network {
@@ -178,17 +234,30 @@ mod tests {
             detail: detail.into(),
             probe: probe.map(|text| text.parse().unwrap()),
         };
-        let node =
-            |name: &str, networks| Node { name: name.into(), networks, since: "2026-01-01T00:00:00Z".into() };
+        let node = |name: &str, networks| Node {
+            name: name.into(),
+            networks,
+            since: "2026-01-01T00:00:00Z".into(),
+            standing: "restarting".into(),
+        };
         let mut status = Status {
             node: "n1".into(),
             mode: "auto".into(),
+            word: "degraded".into(),
+            reasons: vec![Reason {
+                code: "peer".into(),
+                about: "n2".into(),
+                text: "node n2: no answer".into(),
+                remedy: "look there".into(),
+                word: "degraded".into(),
+            }],
+            health: Some(health()),
             nodes: vec![
                 node(
                     "n2",
                     vec![network("10.244.2.0/24", Way::Route, "via 192.0.2.2 dev eth0", Some("192.0.2.2"))],
                 ),
-                node("n3", vec![network("10.244.3.0/24", Way::Refused, "it is so", None)]),
+                node("n3", vec![network("fd00::/64", Way::Refused, "it is so", None)]),
                 node("n4", vec![]),
             ],
             ..Status::default()
@@ -202,16 +271,29 @@ mod tests {
     fn people_see_each_node() {
         let status = status(std::path::Path::new("/nowhere"));
         let answers = Answers::from([("192.0.2.2".parse().unwrap(), Some(Duration::from_micros(250)))]);
-        let text = to_text(&status, false, &[], &answers);
-        for line in [
-            "node n1, mode auto: the daemon does not run; this is what it knew last",
+        let now = parse_rfc3339("2026-01-01T00:01:05Z").unwrap();
+        let text = to_text(&status, true, &[], &answers, now);
+        let plain = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<String> = text.lines().map(plain).collect();
+        let expected = [
+            "degraded",
+            "degraded: peer: node n2: no answer",
+            "look there",
+            "node n1, mode auto",
             "API server: not reached yet",
-            "n2    10.244.2.0/24  via 192.0.2.2 dev eth0          2026-01-01T00:00:00Z  0.2 ms",
-            "n3    10.244.3.0/24  refused: it is so               2026-01-01T00:00:00Z  -",
-            "n4    -              waits: the node has no podCIDR  2026-01-01T00:00:00Z  -",
-        ] {
-            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
-        }
+            "conflist (not written): 10.244.1.0/24, MTU 0",
+            "no health endpoint",
+            "other nodes: 1 of 2 proved, the oldest 5 s ago",
+            "pods of this node, IPv4: 65 s ago",
+            "pods of this node, IPv6: unknown: it is off",
+            "NODE PODS WAY SINCE PROOF ANSWER",
+            "n2 10.244.2.0/24 via 192.0.2.2 dev eth0 2026-01-01T00:00:00Z lost since 2026-01-01T00:00:00Z: no answer (restarting) 0.2 ms",
+            "n3 fd00::/64 refused: it is so 2026-01-01T00:00:00Z 5 s ago -",
+            "n4 - waits: the node has no podCIDR 2026-01-01T00:00:00Z - -",
+        ];
+        assert_eq!(lines, expected, "{text}");
+        let text = to_text(&status, false, &[], &answers, now);
+        assert!(text.starts_with("the daemon does not run; its last word was: degraded\n"), "{text}");
         let value = to_json(&status, true, &[], &answers);
         assert_eq!(value["nodes"][0]["networks"][0]["answerSeconds"], json!(0.00025));
         assert_eq!(value["nodes"][1]["networks"][0].get("answerSeconds"), None);
@@ -225,7 +307,7 @@ mod tests {
         }
         let status = status(folder.path());
         assert_eq!(former(&status), ["10.244.9.3", "fd00::2"].map(|text| text.parse::<IpAddr>().unwrap()));
-        let text = to_text(&status, true, &former(&status), &Answers::new());
+        let text = to_text(&status, true, &former(&status), &Answers::new(), SystemTime::now());
         assert!(text.contains("addresses in use outside of these networks: 2, such as 10.244.9.3"), "{text}");
     }
 }

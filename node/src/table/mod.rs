@@ -78,6 +78,9 @@ fn is_about(message: &Received<'_>, table: Table<'_>) -> bool {
 
 /// Whether the table contains this and nothing else.
 fn is_made(socket: &mut Socket, table: Table<'_>, wanted: &Layout) -> Result<bool> {
+    if nftables::is_dormant(socket, table)? {
+        return Ok(false);
+    }
     let chains = nftables::all_chains(socket, table)?;
     let has = |wanted: &Chain| {
         chains.iter().any(|(name, chain)| {

@@ -15,7 +15,7 @@ use crate::device;
 use crate::listener::Listener;
 use crate::plan::Vxlan;
 
-pub const LINK: &str = "ferrule.vxlan";
+pub use crate::names::VXLAN as LINK;
 const KIND: &str = "vxlan";
 
 /// Makes the device and the entries of its peers as wanted, or removes the device.

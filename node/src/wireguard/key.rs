@@ -6,23 +6,12 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use ferrule_kernel::file;
+
+use crate::cluster::{key_text, parse_key};
 
 /// A private or a public key.
 pub(super) type Key = [u8; 32];
-
-/// Reads a key in base64. `None` for any other text.
-pub fn parse_key(text: &str) -> Option<Key> {
-    // All zeros is no key: the kernel does not store such a peer.
-    STANDARD.decode(text).ok()?.try_into().ok().filter(|key| *key != [0; 32])
-}
-
-/// The key in base64.
-pub(super) fn to_text(key: &Key) -> String {
-    STANDARD.encode(key)
-}
 
 /// Reads the private key; makes the file if it does not exist. Never changes a file that exists.
 ///
@@ -68,7 +57,7 @@ fn make(path: &Path) -> Result<Key> {
     let mut key = Key::default();
     getrandom::fill(&mut key)?;
     let pending = PathBuf::from(format!("{}.{}", path.display(), std::process::id()));
-    match file::create_durably(path, &pending, 0o600, format!("{}\n", to_text(&key)).as_bytes()) {
+    match file::create_durably(path, &pending, 0o600, format!("{}\n", key_text(&key)).as_bytes()) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => read(file::open_own(path)?),
         written => Ok(written.map(|()| key)?),
     }
@@ -113,7 +102,7 @@ mod tests {
     fn a_file_without_a_key_stays() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("wireguard.key");
-        let zeros = to_text(&[0; 32]);
+        let zeros = key_text(&[0; 32]);
         for text in ["", "no key\n", &zeros, &"A".repeat(1000), "/w=="] {
             fs::write(&path, text).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -121,7 +110,7 @@ mod tests {
             assert!(error.contains("it has no key") && error.contains("wireguard.key"), "{error}");
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
-        fs::write(&path, to_text(&[7; 32])).unwrap();
+        fs::write(&path, key_text(&[7; 32])).unwrap();
         assert_eq!(read_or_make(&path).unwrap(), clamped([7; 32]));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let error = format!("{:#}", read_or_make(&path).unwrap_err());

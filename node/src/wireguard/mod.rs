@@ -16,11 +16,9 @@ use self::peers::Peers;
 use crate::device;
 use crate::plan::WireGuard;
 
-pub use self::key::parse_key;
+pub use crate::cluster::{key_text, parse_key};
+pub use crate::names::{KEY_ANNOTATION as ANNOTATION, WIREGUARD as LINK};
 
-pub const LINK: &str = "ferrule.wg";
-/// The annotation of the Node that has the public key in base64.
-pub const ANNOTATION: &str = "ferrule.dev/wireguard-key";
 const KIND: &str = "wireguard";
 
 /// Makes the device and its peers as wanted.
@@ -65,7 +63,7 @@ impl Part {
 
     /// The public key in base64.
     pub fn public_key(&self) -> String {
-        key::to_text(&self.public_key)
+        key_text(&self.public_key)
     }
 
     /// The next [`Part::sync`] looks at the device: a link or an address has changed. The kernel says nothing about peers.

@@ -1,23 +1,23 @@
 //! The daemon's word: whether the pods of this node can talk, and the reasons. Pure.
+//!
+//! - [`Code`] is the table of reasons, with the word and the remedy of each. README.md has a row for each one.
+//! - [`look`] finds the reasons in what the daemon knows, and [`judge`] chooses the word.
+//! - [`Book`] is what the daemon remembers of the other nodes, and how each one stands.
+//! - [`Told`] turns changes into events.
 
-mod reason;
+mod facts;
+mod peers;
+#[cfg(test)]
+mod tests;
+mod told;
 
 use std::collections::BTreeSet;
 
-pub use reason::{Code, Reason};
+pub use facts::{Conflist, Facts, Verdict, look};
+pub use peers::{Book, Standing};
+pub use told::Told;
 
-/// What the daemon says of its node. `/readyz`, `status`, the metrics and the events follow it. The worst reason decides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Word {
-    /// The pods of this node can talk.
-    Ready,
-    /// The pods of named nodes, or a named part of the traffic, are not reached.
-    Degraded,
-    /// New: nothing is proved yet.
-    Waiting,
-    /// The pods of this node do not work.
-    NotReady,
-}
+pub use crate::reason::{Code, Reason, Word};
 
 /// The word for these reasons.
 pub fn judge(reasons: &BTreeSet<Reason>) -> Word {

@@ -85,7 +85,8 @@ fn faults_and_their_end() {
     cluster.settled();
     let expected = ways(&cluster);
     type Fault = (&'static str, fn(&mut Faults));
-    let table: [Fault; 6] = [
+    let table: [Fault; 7] = [
+        ("a redirected list", |faults| faults.proxy = Some(("list", 302, "<a href=/>moved</a>"))),
         ("500", |faults| faults.code = Some(500)),
         ("too many requests", |faults| faults.code = Some(429)),
         ("no permission", |faults| faults.rules = Some(Vec::new())),
@@ -111,6 +112,49 @@ fn faults_and_their_end() {
         cluster.a.has_routes(&expected);
     }
     assert!(cluster.a.is_running());
+    for (code, body, said) in [
+        (302, "", "the watch has ended at once, without a word"),
+        (200, "<html>\n", "read the watch: expected value"),
+    ] {
+        let lines = cluster.a.log().len();
+        cluster.server.faults(|faults| faults.proxy = Some(("watch", code, body)));
+        cluster.server.kill();
+        cluster.server.revive();
+        cluster.a.until(said, || cluster.a.log()[lines..].contains(said));
+        cluster.server.faults(|faults| faults.proxy = None);
+        add_new(&cluster);
+        cluster.a.has_routes(&[&expected[..], &ways_to_new()].concat());
+        remove_new(&cluster);
+        cluster.a.has_routes(&expected);
+    }
+}
+
+/// Lists come from the API server's cache, and only if the changes since are lost.
+#[test]
+fn a_reset_costs_no_list() {
+    let cluster = Cluster::started("--longest-pause 1");
+    let expected = ways(&cluster);
+    let lists = || -> Vec<String> {
+        let requests = cluster.server.requests();
+        let lists = requests.iter().filter(|request| request.verb == "list");
+        lists.map(|list| list.query.get("resourceVersion").cloned().unwrap_or_default()).collect()
+    };
+    assert_eq!(lists(), ["0"; 3]);
+    cluster.server.kill();
+    add_new(&cluster);
+    cluster.server.revive();
+    cluster.a.has_routes(&[&expected[..], &ways_to_new()].concat());
+    remove_new(&cluster);
+    cluster.a.has_routes(&expected);
+    assert_eq!(lists().len(), 3);
+    // The history is gone.
+    cluster.server.kill();
+    add_new(&cluster);
+    cluster.store.forget();
+    cluster.server.revive();
+    cluster.a.has_routes(&[&expected[..], &ways_to_new()].concat());
+    let lists = wait("new lists", lists, |lists| lists.len() >= 6);
+    assert!(lists[3..].iter().all(|version| version.parse::<u64>().unwrap() > 0), "{lists:?}");
 }
 
 #[test]
@@ -186,7 +230,7 @@ fn two_servers() {
     let mut cluster = Cluster::new();
     let other = serve(&cluster.hub, &cluster.store, OTHER);
     for member in cluster.members_mut() {
-        member.start(&format!("--api-server {API},{OTHER} --longest-pause 1"));
+        member.start(&format!("--api-server {API},{OTHER} --longest-pause 1 --health off"));
     }
     cluster.settled();
     let expected = ways(&cluster);

@@ -83,25 +83,28 @@ fn podcidrs_that_no_node_may_have() {
         cluster.store.delete(&node_path("new"));
         a.has_routes(&expected);
         assert_eq!(a.lines(&name).len(), 1, "{value}: {:#?}", a.lines(&name));
-        let by_a = cluster.warnings(&name).into_iter().filter(|event| sender(event) == "a").count();
-        assert_eq!(by_a, 1, "{value}: {:#?}", cluster.warnings(&name));
+        // The three nodes see one fault.
+        assert_eq!(cluster.warnings(&name).len(), 1, "{value}: {:#?}", cluster.warnings(&name));
         assert_eq!(foreign(), others, "{value}");
         cluster.store.delete(&node_path(&name));
     }
     one.reaches(&two);
 }
 
-/// The node that sent an Event.
-fn sender(event: &Value) -> &str {
-    let places = ["/reportingInstance", "/source/host"];
-    places
-        .iter()
-        .find_map(|place| event.pointer(place)?.as_str().filter(|text| !text.is_empty()))
-        .unwrap_or_default()
-}
-
 fn text(event: &Value) -> String {
     ["message", "note"].iter().find_map(|key| event[key].as_str()).unwrap_or_default().to_owned()
+}
+
+#[test]
+fn an_event_that_is_refused_is_sent_again() {
+    let cluster = Cluster::started("");
+    let mut allowed = None;
+    cluster.server.faults(|faults| allowed = faults.rules.as_mut().and_then(Vec::pop));
+    cluster.store.put(&node_path(BAD), node_object(&["192.0.2.66"], &["127.0.0.0/8"]));
+    cluster.a.until("a refusal", || !cluster.a.lines("create an event about node bad").is_empty());
+    assert!(cluster.warnings(BAD).is_empty());
+    cluster.server.faults(|faults| faults.rules.as_mut().unwrap().extend(allowed));
+    wait("an Event", || cluster.warnings(BAD).len(), |events| *events == 1);
 }
 
 /// The older node keeps the podCIDR; the other one gets it when the older one is gone.

@@ -17,8 +17,10 @@ fn it_appears_when_all_ways_are_there() {
     let mut cluster = Cluster::new();
     // Enough nodes that the routes take some time.
     for number in 0..500 {
-        let cidr = format!("10.{}.{}.0/24", 100 + number / 250, number % 250);
-        cluster.store.put(&node_path(&format!("n{number}")), node_object(&["192.0.2.50"], &[&cidr]));
+        let (high, low) = (number / 250, number % 250);
+        let object =
+            node_object(&[&format!("198.18.{high}.{low}")], &[&format!("10.{}.{low}.0/24", 100 + high)]);
+        cluster.store.put(&node_path(&format!("n{number}")), object);
     }
     cluster.a.start("");
     assert!(eventually(LIMIT, || cluster.a.node.read_file(CONFLIST).is_ok()), "{}", cluster.a.log());
@@ -72,10 +74,68 @@ fn a_foreign_file_stays() {
     assert_ne!(a.http("/readyz").0, 200);
     assert_eq!(a.node.read_file(CONFLIST).unwrap(), foreign);
     a.sh(&format!("rm {CONFLIST}"));
-    // At the latest a change of the cluster causes the next attempt.
-    cluster.store.put(&node_path("d"), node_object(&["192.0.2.9"], &["10.244.9.0/24"]));
     a.until("its own conflist", || a.conflist().is_some());
     wait("ready", || a.http("/readyz"), |answer| answer.0 == 200);
+    // Runtimes take the first file.
+    let other = "/run/cni/net.d/05-other.conf";
+    a.node.write_file(other, &foreign).unwrap();
+    let answer = wait("another word", || a.http("/readyz"), |answer| answer.0 == 503);
+    assert!(answer.1.starts_with("not ready\nfirst: ") && answer.1.contains(other), "{answer:?}");
+    let status = a.run("status --no-probe");
+    assert!(
+        !status.status.success() && said(&status).starts_with("not ready\nnot ready: first: "),
+        "{status:?}"
+    );
+    wait("Events", || cluster.warnings("a").len(), |events| *events == 2);
+    a.sh(&format!("mv {other} {other}.off"));
+    wait("ready", || a.http("/readyz"), |answer| *answer == (200, "ready\n".to_owned()));
+    assert!(a.run("status --no-probe").status.success());
+}
+
+/// The file is made, then replaced. Each step of both fails once before it works. Readers see nothing, the old or the new file, and
+/// the daemon never takes its own file for a foreign one. Needs strace.
+#[test]
+fn each_step_of_writing_it_fails() {
+    let mut cluster = Cluster::new();
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let steps = ["openat", "write", "fsync", "rename,renameat2"];
+    let of_file = |error| (format!("{CONFLIST}.new"), error, &steps[..]);
+    let last = (CONFLIST.rsplit_once('/').unwrap().0.to_owned(), "EIO", &steps[2..3]);
+    let strace = |path: &str, inject: &str| {
+        format!("strace -D -f -qq -o {} -P {path} -e trace={}{inject}", trace.display(), steps.join(","))
+    };
+    for (path, error, steps) in [of_file("ENOSPC"), of_file("EIO"), of_file("EROFS"), last] {
+        cluster.a.sh(&format!("rm -f {CONFLIST}"));
+        for mtu in [1400, 1300] {
+            let inject = steps.iter().map(|calls| format!(" -e inject={calls}:error={error}:when=1"));
+            let before = cluster.a.log().len();
+            cluster.a.start_under(&strace(&path, &inject.collect::<String>()), &format!("--mtu {mtu}"));
+            let (a, store, mut pokes) = (&cluster.a, &cluster.store, 0);
+            a.until("the new conflist, and a word of it", || {
+                // A change of the cluster causes the next attempt.
+                pokes += 1;
+                let address = format!("192.0.2.{}", 100 + pokes % 100);
+                store.put(&node_path("poke"), node_object(&[&address], &["10.244.99.0/24"]));
+                let found = a.conflist().map(|conflist| conflist["plugins"][0]["mtu"].as_u64().unwrap());
+                assert!(found.iter().all(|found| [mtu, mtu + 100].contains(found)), "{found:?}");
+                found == Some(mtu) && a.log()[before..].contains("conflist: works again")
+            });
+            let log = cluster.a.log()[before..].to_owned();
+            assert!(log.contains("conflist: write") && !log.contains("not ours"), "{log}");
+            assert_eq!(log.matches("works again").count(), 1, "while it failed: {log}");
+            let trace = std::fs::read_to_string(&trace).unwrap();
+            assert_eq!(trace.matches("(INJECTED)").count(), steps.len(), "{trace}");
+            let names = cluster.a.node.list_dir("/run/cni/net.d").unwrap();
+            assert_eq!(names, ["10-ferrule.conflist"]);
+            cluster.a.end("KILL");
+        }
+    }
+    // A conflist with a former podCIDR goes if it cannot be replaced.
+    cluster.patch("a", &json!({"spec": {"podCIDR": "10.244.44.0/24", "podCIDRs": ["10.244.44.0/24"]}}));
+    let strace = strace(&format!("{CONFLIST}.new"), " -e inject=write:error=ENOSPC");
+    cluster.a.start_under(&strace, "");
+    cluster.a.until("no conflist", || cluster.a.conflist().is_none());
 }
 
 #[test]
@@ -86,6 +146,7 @@ fn status_and_cleanup() {
     for word in ["10.244.2.0/24", "fd00:244:3::/64", "vxlan"] {
         assert!(text.contains(word), "no {word}: {text}");
     }
+    a.until("ready", || a.http("/readyz").0 == 200);
     let output = a.run("status --json");
     let parsed: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(output.status.success() && parsed.is_object(), "{parsed}");

@@ -6,13 +6,18 @@ use crate::lab::{Cluster, wait};
 use crate::member::Member;
 
 /// Commands on node a.
-const DAMAGES: [&str; 23] = [
+const DAMAGES: [&str; 29] = [
     "ip route del 10.244.2.0/24",
     "ip -6 route del fd00:244:2::/64",
     "ip route flush proto 79; ip -6 route flush proto 79",
     "ip route replace 10.244.2.0/24 via 192.0.2.99 proto 79",
     "ip route replace 10.244.3.0/24 dev eth0 proto 79",
     "ip route add 10.244.55.0/24 via 192.0.2.2 proto 79",
+    "ip route prepend 10.244.2.0/24 via 192.0.2.99",
+    "ip route change 10.244.2.0/24 via 192.0.2.2 dev eth0 proto 79 mtu 1400",
+    "ip -6 route change fd00:244:2::/64 via 2001:db8::2 dev eth0 proto 79 src 2001:db8::1",
+    "ip link set ferrule.vxlan arp off",
+    "ip link add other type bridge; ip link set ferrule.vxlan master other",
     "ip link del ferrule.vxlan",
     "ip link set ferrule.vxlan down",
     "ip link set ferrule.vxlan mtu 1300",
@@ -22,6 +27,7 @@ const DAMAGES: [&str; 23] = [
     "bridge fdb show dev ferrule.vxlan | grep dst | while read mac rest; do bridge fdb del $mac dev ferrule.vxlan; done",
     "printf '%s\n' 'link del ferrule.vxlan' 'link add ferrule.vxlan type vxlan id 7 dstport 4789' | ip -force -batch - 2>/dev/null || true",
     "nft delete table inet ferrule_node",
+    "nft add table inet ferrule_node '{ flags dormant; }'",
     "nft flush ruleset",
     "nft flush table inet ferrule_node",
     "nft add rule inet ferrule_node postrouting drop",

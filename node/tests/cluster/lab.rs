@@ -1,5 +1,6 @@
 //! The hub with the API server, and the three nodes.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use cni_lab::{Node, Place as _, eventually};
 use ferrule_fake_apiserver::{ApiServer, Store};
 use serde_json::{Value, json};
 
+use crate::judge;
 use crate::member::Member;
 
 /// How long a change may take on a busy test machine.
@@ -30,6 +32,16 @@ pub(crate) struct Cluster {
     pub(crate) a: Member,
     pub(crate) b: Member,
     pub(crate) c: Member,
+    /// Why nobody judges: see [`Cluster::breaks`].
+    pub(crate) broken: Cell<Option<&'static str>>,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            judge::check(self);
+        }
+    }
 }
 
 impl Cluster {
@@ -55,7 +67,7 @@ impl Cluster {
             store.put(&node_path(member.name), member.object());
         }
         let server = serve(&hub, &store, API);
-        Cluster { hub, store, server, a, b, c }
+        Cluster { hub, store, server, a, b, c, broken: Cell::new(None) }
     }
 
     /// A cluster whose daemons run and have done their work.
@@ -66,6 +78,12 @@ impl Cluster {
         }
         cluster.settled();
         cluster
+    }
+
+    /// The test leaves the network in a state in which no word can agree with the pods, and why.
+    #[allow(dead_code, reason = "for a test that breaks the network in such a way")]
+    pub(crate) fn breaks(&self, why: &'static str) {
+        self.broken.set(Some(why));
     }
 
     pub(crate) fn members(&self) -> [&Member; 3] {
@@ -113,7 +131,7 @@ pub(crate) fn serve(hub: &Node, store: &Store, url: &str) -> ApiServer {
 
 fn rules() -> Vec<Value> {
     vec![
-        json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}),
+        json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "watch"]}),
         json!({"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}),
     ]
 }
@@ -125,7 +143,8 @@ pub(crate) fn node_path(name: &str) -> String {
 pub(crate) fn node_object(addresses: &[&str], pod_cidrs: &[&str]) -> Value {
     let addresses: Vec<Value> =
         addresses.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
-    json!({"kind": "Node", "apiVersion": "v1", "status": {"addresses": addresses},
+    let conditions = json!([{"type": "Ready", "status": "True"}]);
+    json!({"kind": "Node", "apiVersion": "v1", "status": {"addresses": addresses, "conditions": conditions},
         "spec": {"podCIDR": pod_cidrs.first(), "podCIDRs": pod_cidrs}})
 }
 

@@ -18,6 +18,8 @@ pub(crate) const CONFLIST: &str = "/run/cni/net.d/10-ferrule.conflist";
 const KUBECONFIG: &str = "/run/kubeconfig";
 pub(crate) const TOKEN: &str = "/run/token";
 const LOG: &str = "/run/log";
+/// The identifier of the machine.
+pub(crate) const MACHINE: &str = "/run/machine-id";
 
 pub(crate) struct Member {
     pub(crate) name: &'static str,
@@ -45,6 +47,7 @@ impl Member {
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}]});
         member.node.write_file(KUBECONFIG, &kubeconfig.to_string()).unwrap();
         member.node.write_file(TOKEN, "first").unwrap();
+        member.node.write_file(MACHINE, name).unwrap();
         member
     }
 
@@ -81,11 +84,12 @@ impl Member {
 
     /// The program with its files. `wrapper`: a command before it, such as strace. Standard error goes to the log.
     pub(crate) fn command(&self, wrapper: &str, arguments: &str) -> Command {
+        let plugins = bin_dir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", &format!(
-            "exec {wrapper} {} --kubeconfig {KUBECONFIG} --node-name {} --conflist {CONFLIST} --no-repair --gc-every 0 \
-             {arguments} 2>>{LOG}",
-            self.program.display(), self.name
+            "exec {wrapper} {} --plugins {} --kubeconfig {KUBECONFIG} --node-name {} --conflist {CONFLIST} --no-repair --gc-every 0 --patience 2 \
+             --machine-id {MACHINE} {arguments} 2>>{LOG}",
+            self.program.display(), plugins.display(), self.name
         )]);
         command
     }
@@ -106,6 +110,11 @@ impl Member {
 
     pub(crate) fn pid(&self) -> u32 {
         self.daemon.as_ref().expect("a daemon").id()
+    }
+
+    /// Whether a daemon runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        self.daemon.is_some() && self.is_running()
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
@@ -200,15 +209,31 @@ impl Member {
 
     /// Starts a pod as a runtime does, with a server.
     pub(crate) fn pod(&self, name: &str) -> Running<'_> {
+        self.pod_with(name, |attachment| attachment)
+    }
+
+    /// As [`Member::pod`], with capabilities.
+    pub(crate) fn pod_with(&self, name: &str, with: impl FnOnce(Attachment) -> Attachment) -> Running<'_> {
+        let running = self.attach(name, with).unwrap();
+        serve(&running.pod, name, PORT);
+        running
+    }
+
+    /// A pod without a server, and its addresses; or why it does not start.
+    pub(crate) fn try_pod(&self, name: &str) -> Result<(Pod, Vec<IpAddr>), String> {
+        self.attach(name, |attachment| attachment).map(|running| (running.pod, running.addresses))
+    }
+
+    fn attach(&self, name: &str, with: impl FnOnce(Attachment) -> Attachment) -> Result<Running<'_>, String> {
         let pod = self.node.pod(name).unwrap();
         pod.sh("ip link set lo up").unwrap();
         let network = self.node.run(|| Network::from_file(CONFLIST)).unwrap().unwrap();
-        let attachment = pod.attachment("eth0");
-        let result = self.node.runtime([bin_dir().unwrap()]).add(&network, &attachment).unwrap();
-        serve(&pod, name, PORT);
+        let attachment = with(pod.attachment("eth0"));
+        let runtime = self.node.runtime([bin_dir().unwrap()]);
+        let result = runtime.add(&network, &attachment).map_err(|error| error.to_string())?;
         let addresses =
             ips_of(&result).iter().map(|ip| ip.split('/').next().unwrap().parse().unwrap()).collect();
-        Running { member: self, pod, network, attachment, addresses }
+        Ok(Running { member: self, pod, network, attachment, addresses })
     }
 
     /// The answer of the daemon's server to this path: code and body.
@@ -254,6 +279,16 @@ impl Running<'_> {
                 .unwrap();
             }
         }
+    }
+
+    pub(crate) fn container_id(&self) -> String {
+        self.attachment.container_id.clone()
+    }
+
+    /// CHECK of its chain.
+    pub(crate) fn is_sound(&self) -> bool {
+        let runtime = self.member.node.runtime([bin_dir().unwrap()]);
+        runtime.check(&self.network, &self.attachment).is_ok()
     }
 
     /// Ends the pod as a runtime does.

@@ -106,6 +106,7 @@ fn only_elements_change_and_changes_of_others_are_undone() {
             "nft delete element inet ferrule_guard owned4 '{ 192.0.2.2 . 0xa010200-0xa0102ff }'",
             "nft add element inet ferrule_guard uplinks '{ veth0 }'",
             "nft add chain inet ferrule_guard more",
+            "nft add table inet ferrule_guard '{ flags dormant; }'",
         ] {
             sh(damage);
             within_limit(runtime, part.disturbed());

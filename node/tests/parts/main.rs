@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod endpoint;
 mod guard;
 mod housekeeping;
 mod lab;

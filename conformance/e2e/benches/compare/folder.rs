@@ -17,6 +17,7 @@ pub(crate) fn all() -> Vec<Case> {
     vec![
         Case::new("static", vec![measured("static", static_address)]),
         Case::with_addresses("ptp + host-local", vec![measured("ptp", |side| interface("ptp", side))]),
+        Case::with_addresses("ptp + host-local, IPv4 and IPv6", vec![measured("ptp", dual_stack)]),
         on_device("macvlan + host-local", "macvlan", |side| interface("macvlan", side)),
         Case {
             kind: Some("ipvlan"),
@@ -58,6 +59,16 @@ fn make_device(side: &Side) -> String {
 /// The configuration of a plugin that makes an interface, with all keys that one of them needs.
 fn interface(name: &str, side: &Side) -> Value {
     json!({"type": name, "master": side.device(), "ipam": ipam(side)})
+}
+
+fn dual_stack(side: &Side) -> Value {
+    let mut config = interface("ptp", side);
+    let ipv6 = format!("fd00:{}::/64", side.net16().replace('.', ":"));
+    config["ipam"]["ranges"]
+        .as_array_mut()
+        .into_iter()
+        .for_each(|ranges| ranges.push(json!([{ "subnet": ipv6 }])));
+    config
 }
 
 fn vlan(side: &Side) -> Value {

@@ -51,7 +51,7 @@ struct RunArgs {
     /// The folder with the plugins
     #[arg(long, value_name = "DIR", default_value = "/opt/cni/bin")]
     bin_dir: PathBuf,
-    /// Only this plugin, or "chain" for all of them together; may be repeated
+    /// Only this plugin, or "list" for all of them together; may be repeated
     #[arg(long, value_name = "NAME")]
     plugin: Vec<String>,
     /// Only this version of the specification; may be repeated

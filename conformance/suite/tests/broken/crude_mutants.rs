@@ -13,9 +13,9 @@ use super::mutants::mutants;
 use super::plugin::{Answer, Call, folder};
 use super::{plan, shown};
 
-/// Each test case applies to at least one of these plugins, or to the chain.
+/// Each test case applies to at least one of these plugins, or to the list.
 const PLUGINS: [&str; 8] =
-    ["loopback", "bridge", "host-local", "portmap", "bandwidth", "firewall", "tuning", "chain"];
+    ["loopback", "bridge", "host-local", "portmap", "bandwidth", "firewall", "tuning", "list"];
 
 /// How a crude mutant answers a call.
 type CrudeMutant = fn(Call) -> Answer;

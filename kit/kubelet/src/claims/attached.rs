@@ -6,7 +6,8 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::record::{Object, PodRef, Ref};
+use super::Object;
+use super::record::{PodRef, Ref};
 
 /// The format of the files that this version writes and reads.
 pub const VERSION: u32 = 1;

@@ -14,7 +14,10 @@ pub mod record;
 pub use attached::{Attached, Outcome, Step};
 pub use folder::Folder;
 pub use kubelet_state::KubeletState;
-pub use record::{Bus, Claimed, Cni, Link, Object, PodRef, Record, Ref, Route};
+pub use record::{Bus, Claimed, Cni, Link, PodRef, Record, Ref, Route};
+
+/// An object of JSON.
+pub type Object = serde_json::Map<String, serde_json::Value>;
 
 /// The name of the driver, unless its configuration names another one.
 pub const DRIVER: &str = "nic.ferrule.dev";

@@ -5,7 +5,7 @@
 
 use cni_common::spec::Json;
 
-use super::record::Object;
+use super::Object;
 
 /// The plugins that make the interface: the first of the list.
 pub const INTERFACE: [&str; 4] = ["host-device", "macvlan", "ipvlan", "vlan"];

@@ -5,13 +5,9 @@
 use cni_common::spec::ident::check_ifname;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
 
 use super::address::{addresses, prefix};
-use super::{is_uid, network};
-
-/// An object of JSON.
-pub type Object = Map<String, Value>;
+use super::{Object, is_uid, network};
 
 /// The format of the records that this version writes and reads.
 pub const VERSION: u32 = 1;

@@ -1,9 +1,13 @@
+use std::sync::LazyLock;
+
 use clap::Parser as _;
 
+use super::ways::mac;
 use super::*;
 use crate::arguments::Arguments;
-use crate::cluster::Node;
+use crate::cluster::{Node, Peer};
 use crate::kernel::{Link, Route};
+use crate::plan::Pods;
 
 /// A node of the list: name, podCIDRs, InternalIPs, key.
 fn peer(name: &str, age: u8, networks: &[&str], addresses: &[&str], key: Option<u8>) -> (String, Peer) {
@@ -24,14 +28,29 @@ fn me() -> (String, Peer) {
 
 fn route(dst: &str, gw: Option<&str>, link: u32, protocol: u8) -> Route {
     let gws = gw.map(|gw| gw.parse().unwrap()).into_iter().collect();
-    Route { dst: dst.parse().unwrap(), priority: 0, protocol, gws, links: vec![link], is_unicast: true }
+    Route {
+        dst: dst.parse().unwrap(),
+        priority: 0,
+        protocol,
+        gws,
+        links: vec![link],
+        is_unicast: true,
+        is_tuned: false,
+    }
 }
 
 /// A node with an uplink, a default route, and one link of a pod.
 fn local() -> Local {
     let mut local = Local::default();
     for (index, name, mtu) in [(1, "lo", 65536), (2, "eth0", 9000), (3, "ferrule0", 1500)] {
-        let link = Link { name: name.into(), mtu, is_up: true, is_loopback: index == 1 };
+        let link = Link {
+            name: name.into(),
+            mtu,
+            is_up: true,
+            is_loopback: index == 1,
+            is_bridge: index == 3,
+            ..Link::default()
+        };
         local.links.insert(index, link);
     }
     let addresses =
@@ -52,8 +71,29 @@ fn plan_with(words: &str, others: Vec<(String, Peer)>, local: &Local, held: &[&s
     let options = Arguments::try_parse_from(words).unwrap().options;
     let peers: Peers = others.into_iter().chain([me()]).collect();
     let held = held.iter().map(|text| text.parse().unwrap()).collect();
-    make(&Facts { options: &options, name: "n1", peers: &peers, local, held: &held, mtu: Some(1450) })
-        .unwrap()
+    make(&Facts { options: &options, peers: &peers, local, held: &held, ..facts() }).unwrap()
+}
+
+/// Facts about nothing.
+fn facts() -> Facts<'static> {
+    static NOTHING: LazyLock<(Options, Peers, Local)> =
+        LazyLock::new(|| (Arguments::try_parse_from(["x"]).unwrap().options, Peers::new(), Local::default()));
+    static SERVERS: LazyLock<BTreeSet<IpAddr>> =
+        LazyLock::new(|| BTreeSet::from(["192.0.2.200".parse().unwrap()]));
+    static NO_NETWORKS: BTreeSet<IpNetwork> = BTreeSet::new();
+    static NO_FORMER: Former = Former::new();
+    let (options, peers, local) = &*NOTHING;
+    Facts {
+        options,
+        name: "n1",
+        peers,
+        local,
+        held: &NO_NETWORKS,
+        mtu: Some(1450),
+        bridge: Some("ferrule0"),
+        servers: &SERVERS,
+        former: &NO_FORMER,
+    }
 }
 
 fn plan(words: &str, others: Vec<(String, Peer)>) -> Plan {
@@ -135,10 +175,11 @@ fn a_copied_key_belongs_to_the_older_node() {
 
 #[test]
 fn podcidrs_with_addresses_or_routes_of_this_node_are_refused() {
+    const ROUTE: &str = "it holds a route of this node: 10.98.5.0/24 via 192.0.2.77 dev eth0 (protocol 4); ip route del 10.98.5.0/24 removes it";
     for (network, why) in [
         ("10.99.0.0/24", "it holds the address 10.99.0.1 of ferrule0 on this node"),
-        ("10.98.0.0/16", "it holds 10.98.5.0/24, which this node has a route to (protocol 4)"),
-        ("10.98.5.0/24", "it holds 10.98.5.0/24, which this node has a route to (protocol 4)"),
+        ("10.98.0.0/16", ROUTE),
+        ("10.98.5.0/24", ROUTE),
     ] {
         let evil = || peer("evil", 2, &[network], &["192.0.2.6"], None);
         let refused = plan("", vec![evil(), n2()]);
@@ -198,13 +239,7 @@ fn this_node_is_not_ready_without_a_podcidr_of_its_own() {
     let plan = plan("", vec![thief]);
     assert_eq!(plan.desired.pods.unwrap().networks, [net("fd00:1::/64")]);
     assert_eq!(plan.refusals.last().unwrap().node, "n1");
-    let (options, local, held) =
-        (Arguments::try_parse_from(["x"]).unwrap().options, local(), BTreeSet::new());
-    let peers = Peers::from([n2()]);
-    assert_eq!(
-        make(&Facts { options: &options, name: "n1", peers: &peers, local: &local, held: &held, mtu: None }),
-        None
-    );
+    assert_eq!(make(&Facts { peers: &Peers::from([n2()]), ..facts() }), None);
 }
 
 #[test]
@@ -231,3 +266,5 @@ fn five_thousand_nodes_are_planned() {
     let plan = plan("", others);
     assert_eq!((plan.desired.routes.len(), plan.desired.vxlan.unwrap().peers.len()), (10_000, 5_000));
 }
+
+mod networks;

@@ -57,7 +57,11 @@ fn attach(
     undo.push(format!("make {:?}", port.name), link::delete(LinkId::Index(port.index)));
     // The new port may have changed it, and so may its removal.
     undo.push(format!("keep the MAC address of {:?}", bridge.name), link::set_mac(bridge.index, bridge.mac));
-    undo.run(&mut host, port::setup(conf, &bridge, &port))?;
+    let mut steps = port::setup(conf, &bridge, &port);
+    if ipam::needs_link(call.config) {
+        steps.extend(veth::set_up(&port));
+    }
+    undo.run(&mut host, steps)?;
     let connected = with_plan(&mut |plan| connect(call, conf, container, plan, &mut host, &bridge, &port));
     connected.inspect_err(|_| undo.undo(&mut host))
 }
@@ -75,7 +79,11 @@ fn connect(
     let end = container.configure(index, &plan)?;
     let addresses = plan.addresses();
     let must_operate = !conf.disable_container_interface;
+    if !ipam::needs_link(call.config) {
+        UndoStack::default().run(host, veth::set_up(port).into())?;
+    }
     let (port, bridge, present) = device::settle(host, port, bridge, must_operate, &mut || false)?;
+    let end = container.wait_for_carrier(end)?;
     port::check_isolation(&port, conf)?;
     let vlan_gateway = ensure_gateways(host, conf, (&bridge, &port), &present, &plan, None)?;
     container.wait(&end, &addresses)?;

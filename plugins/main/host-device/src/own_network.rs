@@ -49,6 +49,9 @@ fn of_result(route: &StoredRoute) -> Option<Route> {
         return None;
     }
     let gw = route.gws.first().copied();
+    if gw.is_some_and(|gw| gw.is_ipv4() != route.dst.is_ipv4()) {
+        return None;
+    }
     // Without this scope a route without a next hop would get IPAM's gateway. The kernel ignores it for IPv6.
     let scope = if gw.is_none() { SCOPE_LINK } else { u32::from(route.scope) };
     let (scope, table) =

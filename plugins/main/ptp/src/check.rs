@@ -6,6 +6,7 @@ use ferrule_kit::{check, socket, sysctl, veth};
 use ferrule_masquerade as masquerade;
 
 use crate::config::Conf;
+use crate::neighbours::{self, End};
 use crate::plan;
 
 /// Compares the attachment with `prevResult` and the configuration.
@@ -18,7 +19,15 @@ pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
     let name = &end.name;
     check::mac("host interface", &end, check::host_interface(check::prev_result(call)?, &end)?)?;
     check::ensure(end.is_up(), || format!("host interface {name:?} is down"))?;
-    check::addresses(&mut host, "host interface", &end, &plan::gateways(&plan.ips))?;
+    let present = host.addresses(end.index).context(|| format!("list the addresses of {name:?}"))?;
+    check::has_addresses("host interface", &end, &present, &plan::gateways(&plan.ips))?;
+    check::ensure(!plan::needs_link_local(&plan.ips) || plan::has_link_local(&present), || {
+        format!("host interface {name:?} has no link-local address: the host finds no IPv6 neighbour")
+    })?;
+    if let Some(reason) = neighbours::reason(&end, &plan.ips).context(|| "read arp_ignore")? {
+        let inside = End { socket: &mut socket::route_in(call.sandbox.netns()?)?, link: &container };
+        neighbours::check(reason, End { socket: &mut host, link: &end }, inside, &plan.ips)?;
+    }
     let addresses = plan.addresses();
     for ip in addresses.iter().map(|address| address.ip()) {
         let route = host.route_to(ip).context(|| format!("look up the route to {ip}"))?;

@@ -2,13 +2,15 @@
 //! is no bridge: the node has a route to each container.
 //!
 //! [`config`] decodes the configuration, and [`plan`] combines it with the addresses from IPAM; neither touches the
-//! kernel. [`add`], [`check`] and [`repair`] hold the steps of these verbs; `ferrule-kit` has the rest.
+//! kernel. [`add`], [`check`] and [`repair`] hold the steps of these verbs; [`neighbours`] is for nodes that answer no ARP requests for
+//! the gateway; `ferrule-kit` has the rest.
 
 #![deny(missing_docs)]
 
 pub mod add;
 pub mod check;
 pub mod config;
+pub mod neighbours;
 pub mod plan;
 pub mod repair;
 

@@ -1,7 +1,10 @@
 //! The addresses and routes of both ends, from IPAM's result and the configuration. Nothing here touches the kernel.
 
+use std::net::{IpAddr, Ipv6Addr};
+
 use cni_common::spec::{AddResult, CniError, IpConfig, Route};
-use ferrule_kernel::netlink::route;
+use ferrule_kernel::netlink::addr::Address;
+use ferrule_kernel::netlink::{Mac, route};
 use ferrule_kernel::sorted;
 use ferrule_kit::config::LinkConf;
 use ferrule_kit::plan::Plan;
@@ -28,6 +31,25 @@ pub fn gateways(ips: &[IpConfig]) -> Vec<IpNetwork> {
     sorted(ips.iter().filter_map(|ip| ip.gateway).map(IpNetwork::from))
 }
 
+/// The link-local address that the kernel would give a link with this MAC address (RFC 4291, appendix A), without a subnet.
+pub fn link_local(mac: Mac) -> IpNetwork {
+    let [a, b, c, d, e, f] = mac.0.map(u16::from);
+    let [high, middle, low] = [(a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d];
+    IpAddr::from(Ipv6Addr::new(0xfe80, 0, 0, 0, high, middle, low, e << 8 | f)).into()
+}
+
+/// Whether the host's end needs a link-local address: the node solicits its IPv6 neighbours from it.
+pub fn needs_link_local(ips: &[IpConfig]) -> bool {
+    ips.iter().any(|ip| ip.address.is_ipv6())
+}
+
+/// Whether a link with these addresses has a link-local one: [`link_local`], or the kernel's.
+pub fn has_link_local(present: &[Address]) -> bool {
+    let is_link_local =
+        |address: &Address| matches!(address.network.ip(), IpAddr::V6(ip) if ip.is_unicast_link_local());
+    present.iter().any(is_link_local)
+}
+
 /// The node's routes to the container.
 pub fn host_routes(ips: &[IpConfig]) -> impl Iterator<Item = route::Route> {
     ips.iter().map(|ip| {
@@ -51,6 +73,12 @@ mod tests {
         assert!(new(&LinkConf::default(), assigned("10.1.2.1")).unwrap().point_to_point);
         let error = new(&LinkConf::default(), assigned("")).unwrap_err();
         assert_eq!(error.msg, "IPAM plugin returned no gateway for 10.1.2.2/24");
+    }
+
+    #[test]
+    fn the_link_local_address_is_the_kernels() {
+        assert_eq!(link_local(Mac([0x02, 0, 0x5e, 0x10, 0xab, 1])).to_string(), "fe80::5eff:fe10:ab01/128");
+        assert_eq!(link_local(Mac([0x1e, 2, 3, 4, 5, 6])).to_string(), "fe80::1c02:3ff:fe04:506/128");
     }
 
     #[test]

@@ -60,6 +60,10 @@ fn addresses_and_routes_of_both_ends() {
     assert_eq!(routes(&ctx.node, "-4", host), ["10.1.2.2 dev HOST scope host"]);
     // `ip` also prints the route of the kernel to the host's own address.
     assert!(routes(&ctx.node, "-6", host).contains(&"fd00:1::2 dev HOST metric 1024".to_owned()));
+    // Not the kernel's: the release of its anycast address costs DEL a grace period of its own.
+    let link_local =
+        ctx.node.sh(&format!("ip -6 -o addr show dev {host} scope link | grep -v tentative")).unwrap();
+    assert!(link_local.lines().count() == 1 && link_local.contains("/128 "), "{link_local}");
     let v4 = [
         "default via 10.1.2.1 dev eth0",
         "10.1.2.0/24 via 10.1.2.1 dev eth0 src 10.1.2.2",
@@ -241,6 +245,7 @@ fn check_detects_every_change() {
         ),
         ("ip address del 10.1.2.1/32 dev HOST", "does not have address 10.1.2.1/32"),
         ("ip -6 address del fd00:1::1/128 dev HOST", "does not have address fd00:1::1/128"),
+        ("ip -6 address flush dev HOST scope link", "has no link-local address"),
         ("ip route del 10.1.2.2", "the host's route to 10.1.2.2 does not lead to"),
         ("ip -6 route del fd00:1::2", "the host's route to fd00:1::2 does not lead to"),
         ("echo 0 > /proc/sys/net/ipv4/ip_forward", "ip_forward"),

@@ -47,6 +47,7 @@ fn what_check_refuses_is_made_again() {
                 ("ip link set END down", "is down", true),
                 ("ip address del 10.1.2.1/32 dev END", "does not have address 10.1.2.1/32", true),
                 ("ip -6 address flush dev END scope global", "does not have address fd00:1::1/128", false),
+                ("ip -6 address flush dev END scope link", "has no link-local address", false),
                 ("ip route del 10.1.2.2 dev END", "the host's route to 10.1.2.2", true),
                 ("ip -6 route del fd00:1::2 dev END", "the host's route to fd00:1::2", true),
                 ("ip link set END address 02:00:00:00:00:98", "MAC address", false),

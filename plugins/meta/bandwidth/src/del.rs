@@ -10,7 +10,7 @@ use cni_common::plugin::{Attachment, DelRequest};
 use cni_common::spec::{CniError, Context, Failures};
 use ferrule_kernel::netlink::link::{self, Link, LinkId};
 use ferrule_kernel::netlink::qdisc::{self, INGRESS, ROOT};
-use ferrule_kernel::netlink::{Message, Socket, filter, ifb};
+use ferrule_kernel::netlink::{Message, Socket, deferred, filter, ifb};
 use ferrule_kit::socket;
 use ferrule_kit::steps::{Step, run_all};
 use nix::errno::Errno;
@@ -138,7 +138,8 @@ pub fn remove(
             steps.push(removal(format!("remove the alias of {name:?}"), ifb::set_alias(index, "")));
         }
     }
-    steps.extend(to_remove.iter().map(|ifb| remove_ifb(ifb)));
+    // A process that removes the veth pair too removes both at once.
+    steps.extend(to_remove.iter().filter(|ifb| !deferred::link(ifb)).map(|ifb| remove_ifb(ifb)));
     run_all(socket, steps)
 }
 

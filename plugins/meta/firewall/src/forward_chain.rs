@@ -14,11 +14,9 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::{FILTER, Listing, OwnChain, Programs};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::matches::mark_bit_is_set;
-use ferrule_kernel::nftables::{Error, Expr, Rule, Verdict, chains, rules, xt};
+use ferrule_kernel::nftables::{Error, Expr, Family, Rule, Table, Verdict, chains, rules, xt};
 use ferrule_kit::check::ensure;
 use ferrule_kit::lock;
-
-use crate::nft::filter_table;
 
 /// The chain of iptables that the kernel calls for forwarded packets.
 pub const FORWARD: &str = "FORWARD";
@@ -30,6 +28,11 @@ pub const STAGE_1: &str = "CNI-ISOLATION-STAGE-1";
 pub const CHAIN: &str = "FERRULE-FORWARD";
 /// One rule in the chain, and one jump to it.
 pub const USES: u32 = 2;
+/// The table `filter` of iptables-nft.
+pub const fn filter_table(family: IpFamily) -> Table<'static> {
+    Table::new(Family::of(family), "filter")
+}
+
 const STEP: &str = "open the chain FORWARD of iptables";
 
 /// The rule of the chain as iptables-nft writes it, and as `nft` writes it for kernels without the extensions of iptables.

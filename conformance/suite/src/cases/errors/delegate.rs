@@ -35,9 +35,15 @@ pub(super) fn code_of_a_crash(test: &TestContext<'_>) -> TestResult {
     )
 }
 
-fn unchanged(answer: &Answer, code: u64) -> TestResult {
+/// As libcni, a plugin that runs a list of plugins puts the name of the failed one before the message.
+fn unchanged(test: &TestContext<'_>, answer: &Answer, code: u64) -> TestResult {
     let refusal = answer.refused()?;
-    let is_same = refusal.code == code && refusal.msg == MESSAGE && refusal.details == "from the stub";
+    let named = test.plugin.description.config.contains_key("plugins");
+    let is_message = refusal.msg == MESSAGE
+        || (named
+            && refusal.msg.starts_with("plugin type=")
+            && refusal.msg.ends_with(&format!(": {MESSAGE}")));
+    let is_same = refusal.code == code && is_message && refusal.details == "from the stub";
     answer.ensure(
         is_same,
         format!("code {code}, message {MESSAGE:?}, details \"from the stub\""),
@@ -48,7 +54,7 @@ fn unchanged(answer: &Answer, code: u64) -> TestResult {
 pub(super) fn error_at_add(test: &TestContext<'_>) -> TestResult {
     for code in CODES {
         test.ipam()?.on("ADD", Reply::Error { code, msg: MESSAGE, status: 3 })?;
-        unchanged(&test.add(&test.target(&format!("pod{code}"))?).run()?, code)?;
+        unchanged(test, &test.add(&test.target(&format!("pod{code}"))?).run()?, code)?;
     }
     Ok(())
 }
@@ -61,7 +67,7 @@ pub(super) fn error_at_check(test: &TestContext<'_>) -> TestResult {
     let result = test.attached(&target)?;
     for code in CODES {
         test.ipam()?.on("CHECK", Reply::Error { code, msg: MESSAGE, status: 3 })?;
-        unchanged(&test.check(&target, &result).run()?, code)?;
+        unchanged(test, &test.check(&target, &result).run()?, code)?;
     }
     Ok(())
 }

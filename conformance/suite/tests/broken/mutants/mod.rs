@@ -34,14 +34,14 @@ const fn mutant(
     Mutant { name, plugin, test_case, answer, judged: plugin }
 }
 
-/// A mutant that is judged as a part of the whole chain.
+/// A mutant that is judged as a part of the whole list.
 const fn in_chain(
     plugin: &'static str,
     name: &'static str,
     test_case: &'static str,
     answer: fn(Call) -> Answer,
 ) -> Mutant {
-    Mutant { name, plugin, test_case, answer, judged: "chain" }
+    Mutant { name, plugin, test_case, answer, judged: "list" }
 }
 
 /// All mutants.

@@ -3,8 +3,8 @@
 
 use cni_common::plugin::{Delegate, Environment, Repair, Verb};
 use cni_common::spec::{AddResult, CniError, Context as _, Failures, NetConf, SpecVersion};
+use ferrule_kubelet::claims::Object;
 use ferrule_kubelet::claims::Step;
-use ferrule_kubelet::claims::record::Object;
 use serde_json::Value;
 
 use super::device;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use cni_common::spec::{CniError, SpecVersion};
-use ferrule_kubelet::claims::record::Object;
+use ferrule_kubelet::claims::Object;
 use ferrule_kubelet::claims::{Claimed, Cni, Link, Record, Step, network};
 use serde_json::{Value, json};
 

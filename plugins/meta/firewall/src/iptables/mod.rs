@@ -19,8 +19,8 @@ use ferrule_kernel::retry::Limit;
 use ferrule_kit::check::ensure;
 use ferrule_kit::lock;
 
-use crate::forward_chain::{self, CNI_FORWARD};
-use crate::nft::{self, Node, filter_table};
+use crate::forward_chain::{self, CNI_FORWARD, filter_table};
+use crate::nft::{self, Node};
 use crate::plan::Plan;
 use rules::Wanted;
 

@@ -23,7 +23,7 @@ mod table;
 
 pub use addresses::{By, Owned, delete, delete_if, list, owned};
 pub use bridges::delete_unused as delete_unused_bridges;
-pub use table::{Node, filter_table, node};
+pub use table::{Node, node};
 
 use layout::{LEGACY, TABLE, link_key};
 

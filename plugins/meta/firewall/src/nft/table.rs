@@ -7,12 +7,7 @@ use ferrule_kernel::nftables::{Batch, Chain, Family, HookPoint, Rule, Table, cha
 use ferrule_kit::check::ensure;
 
 use super::layout::{self, ADMIN, SETS, TABLE, TABLE_COMMENT};
-use crate::forward_chain;
-
-/// The table `filter` of iptables-nft.
-pub const fn filter_table(family: IpFamily) -> Table<'static> {
-    Table::new(Family::of(family), "filter")
-}
+use crate::forward_chain::{self, filter_table};
 
 /// Firewalld's table.
 const FIREWALLD: Table<'static> = Table::new(Family::Inet, "firewalld");

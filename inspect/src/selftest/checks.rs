@@ -1,0 +1,362 @@
+//! The tests. Each is a function of the scene; what failed is explained by [`why`](super::why).
+
+use std::cell::OnceCell;
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use ferrule_kernel::file;
+use ferrule_kit::cluster::{STATE, STATUS_FILE};
+use serde_json::Value;
+
+use super::outside::Outside;
+use super::pods::{Attached, BURST, PORT, RATE, Rights, Site};
+use super::traffic::{Pair, Place, connect, has_route, reach, resolve, told, transfer};
+use super::{Test, why};
+use crate::doctor::networks::Network;
+
+const NO_ROUTE: &str =
+    "the network gives its pods no route to the outside (routes of ipam, or isDefaultGateway)";
+const POD_TO_POD: &str = "pod to pod";
+const NODE_TO_POD: &str = "node to pod";
+/// How many bytes the test of a limit sends.
+const AMOUNT: usize = 1 << 20;
+/// How long one datagram may take there and back.
+const ECHO: Duration = Duration::from_secs(2);
+/// The same for the first ones, which may wait for the addresses of neighbours.
+const WARM: Duration = Duration::from_secs(1);
+/// The same while the largest one that passes is looked for.
+const QUICK: Duration = Duration::from_millis(200);
+
+/// What the tests have.
+pub(super) struct Scene<'s> {
+    pub(super) network: &'s Network,
+    /// The second one has the host port and the limit.
+    pub(super) pods: &'s [Attached; 2],
+    pub(super) outside: Result<&'s Outside, &'s String>,
+    pub(super) site: &'s Site<'s>,
+    pub(super) rights: &'s Rights,
+    /// What CHECK of the pods has said.
+    pub(super) checked: OnceCell<Result<(), String>>,
+}
+
+/// A test, or several that share their packets.
+type Check = Box<dyn Fn(&Scene<'_>) -> Vec<Test>>;
+
+impl Scene<'_> {
+    /// All tests for the families of the pods' addresses.
+    pub(super) fn checks(&self, dns: Option<IpAddr>) -> Vec<Check> {
+        let mut checks: Vec<Check> = vec![Box::new(|scene| vec![scene.of_plugins()])];
+        for is_v4 in [true, false] {
+            if self.pods.iter().any(|pod| pod.address(is_v4).is_none()) {
+                let family = family(is_v4);
+                let test = Test::skipped(family, format!("the network gives no {family} addresses"));
+                checks.push(Box::new(move |_| vec![test.clone()]));
+                continue;
+            }
+            checks.push(Box::new(move |scene| scene.near(is_v4)));
+            checks.push(Box::new(move |scene| scene.far(is_v4)));
+            checks.push(Box::new(move |scene| scene.sizes(is_v4)));
+        }
+        checks.push(Box::new(|scene| vec![scene.host_port()]));
+        checks.push(Box::new(|scene| vec![scene.limit()]));
+        checks.push(Box::new(move |scene| vec![scene.resolver(dns)]));
+        checks.push(Box::new(|scene| scene.other_nodes()));
+        checks
+    }
+
+    /// What CHECK of both pods says.
+    pub(super) fn check(&self) -> &Result<(), String> {
+        self.checked.get_or_init(|| self.pods.iter().try_for_each(|pod| self.site.check(&pod.entry)))
+    }
+
+    fn of_plugins(&self) -> Test {
+        match self.check() {
+            Ok(()) => Test::ok("CHECK", "the plugins find all that they have made"),
+            Err(why) => Test::failed("CHECK", why, why::REMOVED),
+        }
+    }
+
+    fn a(&self) -> Place<'_> {
+        Place::In(&self.pods[0].netns)
+    }
+
+    fn b(&self) -> Place<'_> {
+        Place::In(&self.pods[1].netns)
+    }
+
+    /// A failure with its reason.
+    fn failed(&self, test: String, seen: String, is_v4: bool) -> Test {
+        let (reason, remedy) = why::of(self.check(), seen, is_v4);
+        Test::failed(test, reason, remedy)
+    }
+
+    fn addresses(&self, is_v4: bool) -> Option<[IpAddr; 2]> {
+        let [a, b] = self.pods;
+        Some([a.address(is_v4)?, b.address(is_v4)?])
+    }
+
+    /// Between the pods, and from the node.
+    fn near(&self, is_v4: bool) -> Vec<Test> {
+        let Some([a, b]) = self.addresses(is_v4) else { return Vec::new() };
+        let at = SocketAddr::new(b, 0);
+        let pods = match connect(self.a(), self.b(), at, None) {
+            Ok(_) => Test::ok(named(POD_TO_POD, is_v4), format!("{a} reaches {b}")),
+            Err(_) if self.keeps_apart() => Test::skipped(
+                named(POD_TO_POD, is_v4),
+                "the network has portIsolation: pods do not reach each other",
+            ),
+            Err(error) => match why::isolated(self.pods) {
+                Some(why) => Test::failed(
+                    named(POD_TO_POD, is_v4),
+                    format!("{b}: {}{why}", told(&error)),
+                    why::ISOLATED,
+                ),
+                None => self.failed(named(POD_TO_POD, is_v4), format!("{b}: {}", told(&error)), is_v4),
+            },
+        };
+        let node = match connect(Place::Node, self.b(), at, None) {
+            Ok(_) => Test::ok(named(NODE_TO_POD, is_v4), format!("the node reaches {b}")),
+            Err(error) => self.failed(named(NODE_TO_POD, is_v4), format!("{b}: {}", told(&error)), is_v4),
+        };
+        vec![pods, node]
+    }
+
+    /// Whether the network keeps its pods apart on purpose.
+    fn keeps_apart(&self) -> bool {
+        self.network.plugins.iter().any(|plugin| plugin["portIsolation"] == true)
+    }
+
+    /// Through the node: forwarding, and whose address the other side sees.
+    fn far(&self, is_v4: bool) -> Vec<Test> {
+        let (name, masquerade) = (named("pod to outside", is_v4), named("masquerade", is_v4));
+        let Some([a, _]) = self.addresses(is_v4) else { return Vec::new() };
+        let (outside, to) = match self.outside(is_v4) {
+            Ok(found) => found,
+            Err(why) => return vec![Test::skipped(name, why)],
+        };
+        let seen = match connect(self.a(), outside, SocketAddr::new(to, 0), None) {
+            Ok(seen) => seen,
+            Err(error) => {
+                let untested = Test::skipped(masquerade, "no packet gets out");
+                return vec![self.failed(name, format!("{to}: {}", told(&error)), is_v4), untested];
+            }
+        };
+        let is_wanted = self.network.plugins.iter().any(|plugin| plugin["ipMasq"] == true);
+        let masqueraded = match (seen == a, is_wanted) {
+            (false, _) => Test::ok(masquerade, format!("the other side sees the node's address {seen}")),
+            (true, true) => {
+                self.failed(masquerade, format!("the other side sees the pod's address {seen}"), is_v4)
+            }
+            (true, false) => {
+                let why = format!("ipMasq is not on; the other side sees the pod's address {seen}");
+                Test::skipped(masquerade, why)
+            }
+        };
+        let ok = format!(
+            "{a} reaches {to} in a namespace behind the node; a real network behind it is not tested"
+        );
+        vec![Test::ok(name, ok), masqueraded]
+    }
+
+    fn outside(&self, is_v4: bool) -> Result<(Place<'_>, IpAddr), String> {
+        let outside = self.outside.map_err(|why| format!("there is no namespace outside: {why}"))?;
+        let address = outside.address(is_v4).ok_or_else(|| format!("the node has no {}", family(is_v4)))?;
+        match has_route(self.b(), address) {
+            true => Ok((Place::In(&outside.netns), address)),
+            false => Err(NO_ROUTE.to_owned()),
+        }
+    }
+
+    /// The largest packets, with "don't fragment".
+    fn sizes(&self, is_v4: bool) -> Vec<Test> {
+        let Some([a, b]) = self.addresses(is_v4) else { return Vec::new() };
+        let [mtu_a, mtu_b] = [&self.pods[0], &self.pods[1]].map(|pod| pod.link.mtu);
+        let mut tests = vec![self.size(named("MTU pod to pod", is_v4), (a, b), self.b(), mtu_a.min(mtu_b))];
+        if let Ok((outside, to)) = self.outside(is_v4) {
+            tests.push(self.size(named("MTU pod to outside", is_v4), (a, to), outside, mtu_a));
+        }
+        tests
+    }
+
+    fn size(&self, name: String, (from, to): (IpAddr, IpAddr), place: Place<'_>, mtu: u32) -> Test {
+        // The headers of IP and UDP.
+        let headers = if from.is_ipv4() { 28 } else { 48 };
+        let size = (mtu as usize).saturating_sub(headers).min(65_507);
+        let pair = match Pair::open((self.a(), from), (place, to)) {
+            Ok(pair) => pair,
+            Err(error) => return self.failed(name, told(&error), from.is_ipv4()),
+        };
+        if (0..2).all(|_| pair.echo(8, WARM).is_err()) {
+            return Test::skipped(name, "small datagrams do not pass either");
+        }
+        let Err(error) = pair.echo(size, ECHO) else {
+            return Test::ok(name, format!("packets of {mtu} bytes pass in both directions, unfragmented"));
+        };
+        let (mut passes, mut fails) = (8, size);
+        while passes + 1 < fails {
+            let middle = passes.midpoint(fails);
+            match pair.echo(middle, QUICK) {
+                Ok(()) => passes = middle,
+                Err(_) => fails = middle,
+            }
+        }
+        let narrow = why::narrow_links(self.pods, mtu);
+        let seen = format!(
+            "a packet of {mtu} bytes, the MTU of the pod, does not pass: {}; one of {} bytes does{narrow}",
+            told(&error),
+            passes + headers
+        );
+        Test::failed(name, seen, why::MTU)
+    }
+
+    /// A host port on an address of the node that only the test knows.
+    fn host_port(&self) -> Test {
+        let name = "host port";
+        let Some((host, port)) = self.rights.host_port else {
+            return Test::skipped(
+                name,
+                match self.outside {
+                    Ok(_) => "no plugin of the network has the capability portMappings".to_owned(),
+                    Err(why) => format!("there is no namespace outside: {why}"),
+                },
+            );
+        };
+        let Some(b) = self.pods[1].address(true) else {
+            return Test::skipped(name, "the pod has no IPv4 address");
+        };
+        let outside = match self.outside(true) {
+            Ok((outside, _)) => outside,
+            Err(why) => return Test::skipped(name, why),
+        };
+        let to = SocketAddr::new(host, port);
+        match connect(outside, self.b(), SocketAddr::new(b, PORT), Some(to)) {
+            Ok(_) => Test::ok(name, format!("{to} leads to {b}:{PORT}")),
+            Err(error) => self.failed(name.to_owned(), format!("{to}: {}", told(&error)), true),
+        }
+    }
+
+    fn limit(&self) -> Test {
+        let name = "limit";
+        if !self.rights.is_limited {
+            return Test::skipped(name, "no plugin of the network has the capability bandwidth");
+        }
+        let is_v4 = self.pods[1].address(true).is_some();
+        let Some(b) = self.pods[1].address(is_v4) else {
+            return Test::skipped(name, "the pod has no address");
+        };
+        let took = match transfer(Place::Node, self.b(), SocketAddr::new(b, 0), AMOUNT) {
+            Ok(took) => took,
+            Err(error) => return self.failed(name.to_owned(), told(&error), is_v4),
+        };
+        let bits = AMOUNT as f64 * 8.0;
+        let least = (bits - BURST as f64) / RATE as f64;
+        let (rate, wanted) = (bits / took.as_secs_f64() / 1e6, RATE / 1_000_000);
+        match took.as_secs_f64() < least / 2.0 {
+            true => self.failed(name.to_owned(), format!("{rate:.0} Mbit/s instead of {wanted}"), is_v4),
+            false => Test::ok(name, format!("{rate:.0} Mbit/s come through a limit of {wanted}")),
+        }
+    }
+
+    fn resolver(&self, dns: Option<IpAddr>) -> Test {
+        let name = "DNS";
+        let Some(resolver) = dns else {
+            return Test::skipped(name, "--dns ADDRESS names the resolver to ask");
+        };
+        match resolve(self.a(), resolver) {
+            Ok(()) => Test::ok(name, format!("{resolver} answers the pod")),
+            Err(error) => {
+                self.failed(name.to_owned(), format!("{resolver}: {}", told(&error)), resolver.is_ipv4())
+            }
+        }
+    }
+
+    /// From a pod to the health endpoints of other nodes that the status file of `ferrule-node` names.
+    fn other_nodes(&self) -> Vec<Test> {
+        let path = Path::new(STATE).join(STATUS_FILE);
+        let status: Value =
+            file::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let nodes = status["nodes"].as_array().into_iter().flatten();
+        let endpoints: Vec<(String, SocketAddr)> = nodes.flat_map(endpoints).collect();
+        if endpoints.is_empty() {
+            return proofs(&status, &path);
+        }
+        let test = |(node, endpoint): (String, SocketAddr)| match reach(self.a(), endpoint) {
+            Ok(()) => Test::ok(format!("node {node}"), format!("a pod reaches {endpoint}")),
+            Err(error) => {
+                Test::failed(format!("node {node}"), format!("{endpoint}: {}", told(&error)), why::NODE)
+            }
+        };
+        endpoints.into_iter().map(test).collect()
+    }
+}
+
+/// What `ferrule-node` has found itself, if its file names no endpoints.
+fn proofs(status: &Value, path: &Path) -> Vec<Test> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let mut tests = Vec::new();
+    for node in status["nodes"].as_array().into_iter().flatten() {
+        for (family, proof) in node["proofs"].as_object().into_iter().flatten() {
+            let name = format!("node {} ({family})", text(&node["name"]));
+            tests.push(match proof["state"].as_str() {
+                Some("proved") => {
+                    Test::ok(name, format!("ferrule-node has reached a pod there at {}", text(&proof["at"])))
+                }
+                Some("lost") => {
+                    let why = format!(
+                        "ferrule-node reaches no pod there since {}: {}",
+                        text(&proof["since"]),
+                        text(&proof["why"])
+                    );
+                    Test::failed(name, why, why::NODE)
+                }
+                _ => Test::skipped(name, format!("ferrule-node does not know: {}", text(&proof["why"]))),
+            });
+        }
+    }
+    if tests.is_empty() {
+        tests.push(Test::skipped(
+            "other nodes",
+            format!("{} says nothing of pods on other nodes", path.display()),
+        ));
+    }
+    tests
+}
+
+/// The endpoints of a node in the status file, each as `ADDRESS:PORT`.
+fn endpoints(node: &Value) -> Vec<(String, SocketAddr)> {
+    let name = node["name"].as_str().unwrap_or_default();
+    let all = node["health"].as_array().into_iter().flatten();
+    all.filter_map(|endpoint| Some((name.to_owned(), endpoint.as_str()?.parse().ok()?))).collect()
+}
+
+fn family(is_v4: bool) -> &'static str {
+    if is_v4 { "IPv4" } else { "IPv6" }
+}
+
+fn named(test: &str, is_v4: bool) -> String {
+    format!("{test} ({})", family(is_v4))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Outcome;
+    use super::*;
+
+    #[test]
+    fn endpoints_of_nodes() {
+        let node = json!({"name": "n2", "health": ["10.2.0.1:4240", "[fd00::1]:4240", "nonsense", 5]});
+        let found: Vec<String> = endpoints(&node).iter().map(|(name, to)| format!("{name} {to}")).collect();
+        assert_eq!(found, ["n2 10.2.0.1:4240", "n2 [fd00::1]:4240"]);
+        assert!(endpoints(&json!({"name": "n3"})).is_empty());
+        let status = json!({"nodes": [{"name": "n2", "proofs": {"ipv4": {"state": "proved", "at": "T"},
+            "ipv6": {"state": "lost", "since": "T", "why": "no answer"}}}, {"name": "n3"}]});
+        let outcomes = |status: &Value| {
+            proofs(status, Path::new("/s")).iter().map(|test| test.outcome).collect::<Vec<_>>()
+        };
+        assert_eq!(outcomes(&status), [Outcome::Ok, Outcome::Failed]);
+        assert_eq!(outcomes(&Value::Null), [Outcome::Skipped]);
+    }
+}

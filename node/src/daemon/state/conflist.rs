@@ -1,0 +1,56 @@
+//! The conflist, and what runtimes find in its folder.
+
+use super::{Problems, State};
+use crate::conflist;
+use crate::plan::Plan;
+use crate::status::Source;
+use crate::word::Code;
+
+impl State {
+    /// Writes the conflist. The first time it waits for the ways to all nodes; later the conflist follows the podCIDRs at once. It is
+    /// removed if the API server has taken all of them away.
+    pub(super) fn conflist(&mut self, plan: &Plan, problems: &mut Problems) {
+        let conflist = &mut self.status.conflist;
+        let Some(pods) = &plan.desired.pods else {
+            (conflist.written, conflist.networks) = (false, Vec::new());
+            self.conflist = None;
+            if self.status.api.source == Source::Server {
+                match conflist::remove(&conflist.path) {
+                    Ok(true) => log!("removed {}: this node has no podCIDR", conflist.path.display()),
+                    Ok(false) => {}
+                    Err(error) => drop(problems.insert("conflist", format!("{error:#}"))),
+                }
+            }
+            return;
+        };
+        (conflist.networks, conflist.mtu) =
+            (pods.networks.iter().map(ToString::to_string).collect(), pods.mtu);
+        if !conflist.written && problems.keys().any(|part| !Code::of_part(part).word().serves()) {
+            return;
+        }
+        let text = self.template.fill(&self.node, pods);
+        match conflist::write(&conflist.path, &text) {
+            Ok(is_new) => {
+                if is_new {
+                    log!(
+                        "wrote {}: {}, MTU {}",
+                        conflist.path.display(),
+                        conflist.networks.join(" "),
+                        pods.mtu
+                    );
+                }
+                conflist.written = true;
+                self.conflist = conflist::watch(&conflist.path)
+                    .map_err(|error| self.log.once(format!("watch {}: {error}", conflist.path.display())))
+                    .ok();
+            }
+            Err(error) => {
+                conflist.written = false;
+                if conflist::remove_other(&conflist.path, pods).unwrap_or(false) {
+                    log!("removed {}: it has former podCIDRs", conflist.path.display());
+                }
+                problems.insert("conflist", format!("{error:#}"));
+            }
+        }
+    }
+}

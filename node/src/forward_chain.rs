@@ -1,0 +1,200 @@
+//! A chain in `FORWARD` of iptables, where that drops packets: Docker, ufw and others set its policy. An accept in a table of ours
+//! would not help against a drop in another one.
+//!
+//! ```text
+//! -A FORWARD -j FERRULE-NODE
+//! -A FERRULE-NODE -s PODCIDR -j ACCEPT
+//! -A FERRULE-NODE -d PODCIDR -j ACCEPT
+//! ```
+//!
+//! The jump comes last, so what the administrator and Docker reject stays rejected.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::iptables::{FILTER, OwnChain, Programs};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::matches::{End, address};
+use ferrule_kernel::nftables::notice::chain_of;
+use ferrule_kernel::nftables::{self, Batch, CmpOp, Expr, Family, Rule, Table, Verdict};
+use ferrule_kernel::notices::Messages;
+use ferrule_kit::lock;
+use ipnetwork::IpNetwork;
+
+use crate::listener::Listener;
+
+const FORWARD: &str = "FORWARD";
+const CHAIN: &str = "FERRULE-NODE";
+
+/// What does not work: what it is about, and the text.
+type Faults = Vec<(String, String)>;
+
+/// The chains of both families, and the kernel's messages about them.
+pub(crate) struct Part {
+    socket: Socket,
+    /// The port of `socket`: the kernel's messages name it for our own changes.
+    port: u32,
+    listener: Listener,
+    /// The podCIDRs of the last [`Part::sync`], and what it could not open; `None` if another program may have changed the chains.
+    known: Option<(Vec<IpNetwork>, Faults)>,
+    /// When iptables-legacy was looked at.
+    looked: Option<Instant>,
+}
+
+/// How long the last look at iptables-legacy counts: it starts processes, and no message tells of a change.
+const LOOK: Duration = Duration::from_secs(10);
+
+impl Part {
+    /// Subscribes to the kernel's messages. Needs a tokio runtime.
+    ///
+    /// # Errors
+    /// The kernel has no nf_tables.
+    pub(crate) fn open() -> Result<Self> {
+        let listener = Messages::of_ruleset().context("listen to changes of nf_tables")?;
+        let mut socket = Socket::netfilter()?;
+        Ok(Part {
+            port: socket.port()?,
+            socket,
+            listener: Listener::new(listener)?,
+            known: None,
+            looked: None,
+        })
+    }
+
+    /// Makes the chain where `FORWARD` drops packets, and removes it elsewhere. Returns what it cannot open.
+    ///
+    /// # Errors
+    /// The kernel refuses a request, or a program of iptables-legacy fails.
+    pub(crate) fn sync(&mut self, pods: &[IpNetwork]) -> Result<Faults> {
+        if self.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
+            self.looked = Some(Instant::now());
+            for family in IpFamily::ALL {
+                legacy(family, &chain(&of(family, pods)))?;
+            }
+        }
+        if let Some((_, faults)) = self.known.as_ref().filter(|(networks, _)| networks == pods) {
+            return Ok(faults.clone());
+        }
+        let mut faults = Vec::new();
+        for family in IpFamily::ALL {
+            let networks = of(family, pods);
+            let (chain, table) = (chain(&networks), table(family));
+            let found = nftables::chains(&mut self.socket, &[(table, FORWARD), (table, CHAIN)])?;
+            let [forward, own] = found.as_slice() else { continue };
+            let drops = forward.as_ref().and_then(|chain| chain.base).is_some_and(|base| base.drops);
+            if drops && !networks.is_empty() {
+                chain.add(&mut self.socket, family).context("open FORWARD of iptables")?;
+            } else if own.is_some() {
+                remove(&mut self.socket, family)?;
+            }
+            let rules = nftables::rules(&mut self.socket, table, FORWARD)?;
+            let stop = rules.iter().position(Rule::drops_everything);
+            let is_let_through =
+                |stop: &usize| rules.iter().take(*stop).any(|rule| rule.accepts() && rule.has("payload"));
+            if let (Some(network), Some(_)) = (networks.first(), stop.filter(|stop| !is_let_through(stop))) {
+                faults.push((format!("FORWARD {family}"), format!(
+                    "a rule in FORWARD of {} drops the packets of pods; {0} -I FORWARD -s {network} -j ACCEPT and {0} -I FORWARD -d {network} -j ACCEPT let them pass",
+                    program(family)
+                )));
+            }
+        }
+        self.known = Some((pods.to_vec(), faults.clone()));
+        Ok(faults)
+    }
+
+    /// Ends when another program has changed one of the chains. Safe to cancel.
+    pub(crate) async fn disturbed(&mut self) {
+        let own = self.port;
+        let is_it = |(family, table, chain): (u8, String, String)| {
+            [Family::Ip as u8, Family::Ip6 as u8].contains(&family)
+                && table == FILTER
+                && [FORWARD, CHAIN].contains(&chain.as_str())
+        };
+        self.listener.hear(|message| message.port != own && chain_of(message).is_some_and(is_it)).await;
+        self.known = None;
+    }
+}
+
+fn of(family: IpFamily, pods: &[IpNetwork]) -> Vec<IpNetwork> {
+    pods.iter().copied().filter(|network| IpFamily::of(network.ip()) == family).collect()
+}
+
+fn table(family: IpFamily) -> Table<'static> {
+    Table::new(Family::of(family), FILTER)
+}
+
+fn program(family: IpFamily) -> &'static str {
+    match family {
+        IpFamily::V4 => "iptables",
+        IpFamily::V6 => "ip6tables",
+    }
+}
+
+fn chain(pods: &[IpNetwork]) -> OwnChain {
+    let ends = [(End::Source, "-s"), (End::Destination, "-d")];
+    let each = || pods.iter().flat_map(|network| ends.map(|(end, option)| (*network, end, option)));
+    OwnChain {
+        table: FILTER,
+        name: CHAIN,
+        words: each().map(|(network, _, option)| format!("{option} {network} -j ACCEPT")).collect(),
+        rules: each()
+            .map(|(network, end, _)| {
+                [address(end, CmpOp::Eq, network), vec![Expr::Verdict(Verdict::Accept)]].concat()
+            })
+            .collect(),
+        parents: &[FORWARD],
+        jump_words: format!("-j {CHAIN}"),
+        jump: vec![Expr::Verdict(Verdict::Jump(CHAIN.to_owned()))],
+        predecessors: &[],
+        is_appended: true,
+    }
+}
+
+/// The same in iptables-legacy, if the node has its tables and programs. Costs processes.
+fn legacy(family: IpFamily, chain: &OwnChain) -> Result<()> {
+    let Some(programs) = Programs::legacy(family, FILTER).filter(|_| !chain.words.is_empty()) else {
+        return Ok(());
+    };
+    if programs.save()?.lines().any(|line| line.starts_with(":FORWARD DROP ")) {
+        let _lock = lock::iptables()?;
+        chain.add_legacy(&programs).context("open FORWARD of iptables-legacy")?;
+    }
+    Ok(())
+}
+
+/// Removes the chain of a family and the jumps to it. Returns whether there was one.
+fn remove(socket: &mut Socket, family: IpFamily) -> Result<bool> {
+    let table = table(family);
+    if nftables::chains(socket, &[(table, CHAIN)])? == [None] {
+        return Ok(false);
+    }
+    let mut batch = Batch::new();
+    let is_jump = |rule: &&Rule| rule.jump_target().is_some_and(|target| target == CHAIN);
+    for jump in nftables::rules(socket, table, FORWARD)?.iter().filter(is_jump) {
+        batch.delete_rule(table, FORWARD, jump.handle);
+    }
+    batch.flush_chain(table, CHAIN).delete_chain(table, CHAIN);
+    batch.commit(socket).with_context(|| format!("remove the chain {CHAIN} of {family}"))?;
+    Ok(true)
+}
+
+/// Removes the chains. Returns their names for the report.
+pub(crate) fn cleanup() -> Result<Vec<String>> {
+    let mut socket = Socket::netfilter()?;
+    let mut removed = Vec::new();
+    for family in IpFamily::ALL {
+        if nftables::probe(&mut socket, Family::of(family)).is_ok() && remove(&mut socket, family)? {
+            removed.push(format!("chain {CHAIN} of {}", program(family)));
+        }
+        if let Some(programs) = Programs::legacy(family, FILTER)
+            && programs.list()?.has_chain(CHAIN)
+        {
+            let lines = [format!("-D {FORWARD} -j {CHAIN}"), format!("-F {CHAIN}"), format!("-X {CHAIN}")];
+            let _lock = lock::iptables()?;
+            programs.restore(&lines)?;
+            removed.push(format!("chain {CHAIN} of {}-legacy", program(family)));
+        }
+    }
+    Ok(removed)
+}
