@@ -284,7 +284,7 @@ mod tests {
         // The oldest ones have gone, the others are there.
         let (gone, there) = idle.split_at_mut(4);
         for stream in gone {
-            assert!(matches!(stream.read_u8().await, Err(_)));
+            assert!(stream.read_u8().await.is_err());
         }
         let open = |stream: &TcpStream| matches!(stream.try_read(&mut [0]), Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
         assert!(there.iter().all(open));

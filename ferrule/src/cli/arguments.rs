@@ -1,5 +1,6 @@
 //! The command line. The comments are the texts of `--help` and of the man pages.
 
+mod chain;
 pub(super) mod support;
 
 use std::path::PathBuf;
@@ -10,6 +11,8 @@ use clap_complete::Shell;
 use ferrule_bandwidth::rates::Rate;
 use ferrule_inspect::view::Query;
 use ferrule_install::options::{Install, Restore, Status};
+
+pub(super) use self::chain::Chain;
 
 /// Installs the Ferrule CNI plugins where container runtimes look for them
 ///
@@ -383,17 +386,6 @@ pub(super) struct Metrics {
     /// The log [default: the configured one]
     #[arg(long)]
     pub(super) file: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
-#[command(group = ArgGroup::new("form").required(true))]
-pub(super) struct Chain {
-    /// With one `chain` that runs all plugins of this conflist
-    #[arg(long, value_name = "FILE", group = "form")]
-    pub(super) fold: Option<PathBuf>,
-    /// With the members of each `chain` of this conflist in its place
-    #[arg(long, value_name = "FILE", group = "form")]
-    pub(super) unfold: Option<PathBuf>,
 }
 
 /// A number above 0.

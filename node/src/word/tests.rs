@@ -97,7 +97,8 @@ fn said(verdict: &Verdict) -> (Word, Vec<(Code, &str)>) {
 #[test]
 fn the_word_of_each_trouble() {
     type Trouble = fn(&mut Scene);
-    let table: &[(&str, Trouble, Word, &[(Code, &str)])] = &[
+    type Reasons = [(Code, &'static str)];
+    let table: &[(&str, Trouble, Word, &Reasons)] = &[
         ("none", |_| {}, Word::Ready, &[]),
         (
             "new",
