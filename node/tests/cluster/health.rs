@@ -11,6 +11,8 @@ use crate::lab::{Cluster, node_path, wait};
 use crate::member::{CONFLIST, Member};
 
 const ON: &str = "--health on --main bridge";
+/// Each end of the endpoint is the link that packets come from.
+const ON_LINKS: &str = "--health on --main ptp --source-guard on";
 const STORE: &str = "/var/lib/cni/networks/ferrule";
 const NETNS: &str = "/run/netns/ferrule-health";
 
@@ -80,7 +82,7 @@ fn published(cluster: &Cluster, member: &Member) -> Value {
 
 #[test]
 fn each_fault_is_found_where_it_is() {
-    let mut cluster = Cluster::started(ON);
+    let mut cluster = Cluster::started(ON_LINKS);
     all_proved(&cluster);
     let Cluster { a, b, .. } = &cluster;
     assert_eq!(addresses(a), ["10.244.1.254", "fd00:244:1:0:ffff:ffff:ffff:ffff"]);
@@ -129,7 +131,7 @@ fn each_fault_is_found_where_it_is() {
         member.sh("nft delete table inet wall");
     }
     c.sh("ip route del unreachable 10.244.2.0/24; ip -6 route del unreachable fd00:244:2::/64");
-    cluster.c.start(ON);
+    cluster.c.start(ON_LINKS);
     all_proved(&cluster);
 }
 
