@@ -4,11 +4,11 @@
 //! Between [`begin`] and [`end`] this thread keeps such sockets open, and the links of [`link`] wait for the next removal of another link by
 //! [`Socket::delete_with_deferred`].
 
-use std::cell::RefCell;
-use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::mem;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::unistd::{Pid, gettid};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::link::{self, Link, LinkId};
@@ -18,25 +18,27 @@ use crate::observer;
 /// A deletion that takes longer has waited for other processes: alone it takes 0.3 ms.
 const LOCK_WAIT: Duration = Duration::from_millis(3);
 
-thread_local! {
-    static DEFERRED: RefCell<Option<Box<Deferred>>> = const { RefCell::new(None) };
-}
+/// What each thread defers. A static variable, because thread-local data would be one more mapping at every start of a plugin.
+static DEFERRED: Mutex<Vec<Deferred>> = Mutex::new(Vec::new());
 
-#[derive(Default)]
 struct Deferred {
+    thread: Pid,
     links: Vec<Link>,
     sockets: Vec<Socket>,
 }
 
 /// Begins to defer.
 pub fn begin() {
-    DEFERRED.with(|deferred| *deferred.borrow_mut() = Some(Box::default()));
+    let new = Deferred { thread: gettid(), links: Vec::new(), sockets: Vec::new() };
+    DEFERRED.lock().unwrap_or_else(PoisonError::into_inner).push(new);
 }
 
 /// Removes the links that still wait, closes the sockets and ends to defer. Returns each link that could not be removed, with the reason.
 pub fn end() -> Vec<(Link, Error)> {
-    let Some(deferred) = DEFERRED.with(|deferred| deferred.borrow_mut().take()) else { return Vec::new() };
-    let Deferred { links, sockets } = *deferred;
+    let taken = with(|deferred| (mem::take(&mut deferred.links), mem::take(&mut deferred.sockets)));
+    let Some((links, sockets)) = taken else { return Vec::new() };
+    let thread = gettid();
+    DEFERRED.lock().unwrap_or_else(PoisonError::into_inner).retain(|deferred| deferred.thread != thread);
     let failures = delete(links);
     drop(sockets);
     failures
@@ -75,7 +77,12 @@ pub fn has_links() -> bool {
 }
 
 fn with<T>(work: impl FnOnce(&mut Deferred) -> T) -> Option<T> {
-    DEFERRED.with(|deferred| deferred.borrow_mut().as_mut().map(|deferred| work(deferred)))
+    let mut all = DEFERRED.lock().unwrap_or_else(PoisonError::into_inner);
+    if all.is_empty() {
+        return None;
+    }
+    let thread = gettid();
+    all.iter_mut().find(|deferred| deferred.thread == thread).map(work)
 }
 
 impl Socket {
@@ -111,7 +118,7 @@ impl Socket {
 
     /// Whether all links are gone.
     fn delete_group(&mut self, links: &[&Link]) -> bool {
-        let group = random_group();
+        let Ok(group) = random_group() else { return false };
         let set = links.iter().map(|link| link::set_group(link.index, group));
         let get = links.iter().map(|link| link::get(LinkId::Index(link.index)));
         let answers = self.requests(set.chain(get).collect());
@@ -124,11 +131,10 @@ impl Socket {
 }
 
 /// At least 2^30: people number groups from 1.
-fn random_group() -> u32 {
-    let random = RandomState::new().build_hasher().finish();
-    #[expect(clippy::cast_possible_truncation, reason = "the lower bits are as random")]
-    let low = random as u32;
-    (low >> 2) | 1 << 30
+fn random_group() -> Result<u32, getrandom::Error> {
+    let mut bytes = [0; 4];
+    getrandom::fill(&mut bytes)?;
+    Ok((u32::from_ne_bytes(bytes) >> 2) | 1 << 30)
 }
 
 #[cfg(test)]

@@ -24,8 +24,9 @@ use super::dump::{dump, dump_next_hops};
 const GROUPS: [u32; 2] = [7, 11];
 /// `RTNLGRP_NEXTHOP`, since Linux 5.3.
 const NEXT_HOPS: u32 = 32;
-/// The time between two lists, and how many times longer than a list it is at least.
+/// The shortest and the longest time between two lists, and how many times longer than a list it is.
 const PAUSE: Duration = Duration::from_millis(200);
+const LONGEST: Duration = Duration::from_secs(5);
 const SHARE: u32 = 20;
 /// The most messages that one list stands for.
 const MOST: usize = 10_000;
@@ -74,7 +75,7 @@ impl Routes {
             }
             let began = Instant::now();
             let listed = list();
-            self.next = Instant::now() + PAUSE.max(began.elapsed() * SHARE);
+            self.next = Instant::now() + (began.elapsed() * SHARE).clamp(PAUSE, LONGEST);
             // The next attempt comes after the pause.
             let Ok(listed) = listed else { continue };
             self.may_have_changed = false;

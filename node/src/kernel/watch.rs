@@ -286,11 +286,12 @@ fn has_routes(local: &Local, link: u32, pods: &[IpNetwork]) -> bool {
     local.routes.iter().any(|route| route.links.contains(&link) && is_foreign(route))
 }
 
-/// Whether this was the last port of the bridge of the built-in conflist. `local` no longer has it as one.
+/// Whether this was the last pod's port of the bridge of the built-in conflist: the health endpoint may have another one. `local` no
+/// longer has it as a port.
 fn was_last_port(local: &Local, port: &super::Link) -> bool {
     let Some(master) = port.master else { return false };
     local.links.get(&master).is_some_and(|bridge| bridge.name == super::BRIDGE)
-        && !local.links.values().any(|link| link.master == Some(master))
+        && local.links.values().filter(|link| link.master == Some(master)).count() <= 1
 }
 
 fn is_of_pods(ip: IpAddr, pods: &[IpNetwork]) -> bool {

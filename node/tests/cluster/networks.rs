@@ -97,7 +97,8 @@ fn two_nodes_swap_their_podcidrs() {
     let [to_a4, _] = b.ways_to(a);
     let route = to_a4.replace("10.244.1.0", "10.244.2.0");
     wait("a route to a", || b.routes(), |routes| routes.contains(&route));
-    assert!(b.sh("ip -4 addr show dev ferrule0").lines().all(|line| !line.contains("10.244.2.1/")));
+    let addresses = || b.sh("ip -4 addr show dev ferrule0");
+    wait("no former address", addresses, |said| !said.contains("10.244.2.1/"));
     a.says("former: 10.244.1.0/24 of node b: pods on ferrule0");
     assert!(a.sh("nft list table inet ferrule_node").contains("ip saddr 10.244.1.0/24"));
     let new = a.pod("new");

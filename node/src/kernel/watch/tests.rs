@@ -17,6 +17,7 @@ fn local() -> Local {
         (5, crate::kernel::BRIDGE, None),
         (6, "veth1", Some(5)),
         (7, "veth2", Some(5)),
+        (8, "veth3", Some(5)),
     ] {
         let link = Link { name: name.into(), mtu: 1500, master, is_up: true, ..Link::default() };
         local.links.insert(index, link);
