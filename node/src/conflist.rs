@@ -109,10 +109,15 @@ impl Template {
         self.0["plugins"][0]["type"].as_str().unwrap_or_default()
     }
 
+    /// The name of the network.
+    pub fn network(&self) -> String {
+        self.0["name"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// host-local's folder of this network: a file for each address in use.
     pub fn store(&self) -> PathBuf {
         let folder = self.0["plugins"][0]["ipam"]["dataDir"].as_str().unwrap_or("/var/lib/cni/networks");
-        Path::new(folder).join(self.0["name"].as_str().unwrap_or_default())
+        Path::new(folder).join(self.network())
     }
 
     /// The bridge of the pods, if the plugin is `bridge`.

@@ -79,7 +79,7 @@ impl Part {
         &mut self,
         watch: &mut Watch,
         networks: &[IpNetwork],
-        ends: &[String],
+        ends: &BTreeSet<String>,
         template: &mut Template,
     ) -> Result<()> {
         let (on_links, bridge) = (on_links(watch.local(), networks, ends), bridge(watch.local()));
@@ -242,7 +242,7 @@ fn are_gateways(addresses: &[Address]) -> bool {
 }
 
 /// The number of pods that have a link of their own: its end on the node has the address of the gateway.
-fn on_links(local: &Local, networks: &[IpNetwork], ends: &[String]) -> usize {
+fn on_links(local: &Local, networks: &[IpNetwork], ends: &BTreeSet<String>) -> usize {
     let is_own = |ip: &IpAddr| networks.iter().any(|network| network.contains(*ip));
     let is_pair = |index: &u32| {
         local.links.get(index).is_some_and(|link| {

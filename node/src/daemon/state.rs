@@ -85,8 +85,6 @@ pub(super) struct State {
     published: Option<String>,
     /// What the health endpoint has found.
     proofs: Proofs,
-    /// The links of the health endpoint, also of the former daemon's.
-    ends: Vec<String>,
     input: watch::Sender<proof::Input>,
     figures: watch::Sender<Figures>,
 }
@@ -109,7 +107,6 @@ impl State {
             }
         };
         let former = status::read(&options.state).unwrap_or_default().unwrap_or_default();
-        let ends = former.health.as_ref().map_or_else(Vec::new, |health| health.links.clone());
         let status = report::begin(&options, &node, &template, former);
         let mut state = State {
             watch: Watch::open().context("read links and routes")?,
@@ -138,7 +135,6 @@ impl State {
             announced: None,
             published: None,
             proofs: Proofs::none(),
-            ends,
             input,
             figures,
             interface: interface::Part::new(&options, &template),

@@ -104,7 +104,11 @@ fn the_price_of_a_change() {
         })
     };
     // During the first changes the kernel may still report the new VXLAN device, which the daemon then checks.
-    wait("one request", &mut change, |sent| sent.len() == 1);
+    // One for the route, and one for the guard's sets of addresses.
+    let is_one = |sent: &Vec<String>, kind: &str| sent.iter().filter(|line| line.contains(kind)).count() == 1;
+    wait("one request for each", &mut change, |sent| {
+        sent.len() == 2 && is_one(sent, "<NETLINK:[ROUTE:") && is_one(sent, "<NETLINK:[NETFILTER:")
+    });
     a.until("at rest", || a.requests(|| ()).is_empty());
     let beats = a.requests(|| {
         for beat in 0..50 {

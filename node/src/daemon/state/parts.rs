@@ -6,7 +6,7 @@ use ipnetwork::IpNetwork;
 use super::{Problems, State};
 use crate::plan::Plan;
 use crate::word::{Code, Reason};
-use crate::{device, forward_chain, forwarding, guard, masquerade, routes};
+use crate::{device, forward_chain, forwarding, guard, masquerade, proof, routes};
 
 impl State {
     /// Lets the packets of pods pass.
@@ -116,7 +116,8 @@ impl State {
     /// Chooses the plugin of the built-in conflist.
     pub(super) fn interface(&mut self, plan: &Plan, problems: &mut Problems) {
         let networks = plan.desired.pods.as_ref().map_or(&[][..], |pods| &pods.networks);
-        if let Err(error) = self.interface.sync(&mut self.watch, networks, &self.ends, &mut self.template) {
+        let ends = proof::links(&self.template.network());
+        if let Err(error) = self.interface.sync(&mut self.watch, networks, &ends, &mut self.template) {
             problems.insert("interface", format!("{error:#}"));
         }
     }

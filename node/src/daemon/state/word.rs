@@ -25,9 +25,6 @@ impl State {
 
     /// Takes what the health endpoint has found.
     pub(in crate::daemon) fn prove(&mut self, proofs: Proofs) {
-        if let Some(endpoint) = &proofs.endpoint {
-            self.ends.clone_from(&endpoint.links);
-        }
         self.proofs = proofs;
         self.announce_health();
         self.publish(false, None);
