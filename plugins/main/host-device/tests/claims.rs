@@ -205,8 +205,9 @@ fn all_devices_or_none() {
             "0000:99:1f.6 not found",
         ),
         (json!({"addresses": ["10.5.0.2/24"], "mtu": 66000}), "mtu 66000"),
+        (json!({"routes": [{"dst": "10.99.0.0/16"}]}), "routes: 10.99.0.0/16: the device has"),
         (
-            json!({"routes": [{"dst": "10.99.0.0/16", "gw": "10.98.0.1"}]}),
+            json!({"addresses": ["10.5.0.2/24"], "routes": [{"dst": "10.99.0.0/16", "gw": "10.98.0.1"}]}),
             "claim shop/nic-c2: host-device for device \"hd4\"",
         ),
         (
