@@ -1,7 +1,7 @@
 //! `ferrule report`: one archive for a report of a fault.
 //!
-//! [`collect`] runs the [`parts`] side by side, each with its own failures, and stops waiting after a time. [`mask`] replaces names and
-//! addresses, and removes secrets. [`tar`] packs the files. Nothing is changed: what is called only reads.
+//! `collect` runs the `parts` side by side, each with its own failures, and stops waiting after a time. `mask` replaces names and
+//! addresses, and removes secrets. `tar` packs the files. Nothing is changed: what is called only reads.
 
 mod collect;
 mod configs;

@@ -1,8 +1,8 @@
 //! `ferrule test`: attaches two pods of its own to the node's network as a runtime does, and sends packets between them, the node and
 //! a namespace that stands for the world outside. No packet leaves the node, unless the caller names a resolver.
 //!
-//! [`pods`] attaches and detaches, also what a killed test has left. [`outside`] is that namespace. [`traffic`] sends, [`checks`]
-//! judges, [`why`] looks for the reason of a failure.
+//! `pods` attaches and detaches, also what a killed test has left. `outside` is that namespace. `traffic` sends, `checks`
+//! judges, `why` looks for the reason of a failure.
 
 mod checks;
 mod outside;

@@ -1,7 +1,7 @@
 //! Deletions of a process that detaches a container by several plugins, one after the other. The kernel makes each of them wait for an RCU
 //! grace period: the removal of a link, and the close of a socket that has deleted nf_tables objects. Together they wait once.
 //!
-//! Between [`begin`] and [`end`] this thread keeps such sockets open, and the links of [`link`] wait for the next removal of another link by
+//! Between [`begin`] and [`end`] this thread keeps such sockets open, and the links of [`link()`] wait for the next removal of another link by
 //! [`Socket::delete_with_deferred`].
 
 use std::mem;

@@ -1,10 +1,10 @@
 //! The proof that pods can talk: a health endpoint in a pod's place asks the gateway, a forwarded address and the endpoints of
 //! the other nodes.
 //!
-//! - [`endpoint`] makes and removes the endpoint, in a process of its own, which [`attach`] starts.
-//! - [`schedule`] decides what is asked when. Pure.
-//! - [`echo`] has the sockets.
-//! - [`input`] is what the daemon knows, and [`run`] joins all of them.
+//! - `endpoint` makes and removes the endpoint, in a process of its own, which `attach` starts.
+//! - `schedule` decides what is asked when. Pure.
+//! - `echo` has the sockets.
+//! - `input` is what the daemon knows, and [`run`] joins all of them.
 
 mod attach;
 mod echo;
