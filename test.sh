@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd -P)
 invoked_in=$PWD
 # What both forms begin with, and what "all" goes on with.
 plugin_steps=(packages lint build unit)
-other_steps=(clippy doc daemons system kernel install package demo)
+other_steps=(clippy doc system kernel install package demo)
 
 usage() {
     cat <<END
@@ -25,13 +25,12 @@ in namespaces of its own. Steps, always in this order:
             unpack Debian's kernel into /var/cache
   lint      format, shellcheck, tests/architecture.sh (the rules of ARCHITECTURE.md),
             tests/workflows.sh (the files in .github), docs/book.sh (the documents as a book)
-  build     the plugins as static programs (build.sh --no-daemons); it begins before lint
+  build     the static programs (build.sh); it begins before lint
   unit      the tests of the plugins, of the command line and of what they are made of, with
             the plugins just built in FERRULE_BIN_DIR; the conformance suite on our plugins,
             the reference's and mutants
 Without a step that is all. With "all" go on:
   clippy, doc  no warning in the code and its documentation
-  daemons   the daemons as static programs (build.sh); it begins before clippy
   system    the tests of daemons, clusters and whole nodes under runtimes, beside the
             reference; the rates of bandwidth; the examples in the documentation
   kernel    in a virtual machine with Debian's kernel: the tests that cargo shows as
@@ -48,7 +47,7 @@ Only if they are named:
   cluster   tests/cluster.sh: a real Kubernetes of two nodes. Its programs are in the folder
             KUBERNETES_BIN; without that it is skipped
 
-A failing packages, lint, build or daemons ends the run; other steps that fail do not keep
+A failing packages, lint or build ends the run; other steps that fail do not keep
 the next from running. A test of unit, system or kernel that fails is run again alone
 (tests/rerun.sh). If it passes then, it is flaky; more than two flaky tests are a failure.
 At the end come the flaky tests, what was skipped or left out, and the measurements and
@@ -250,7 +249,7 @@ while [ $# -gt 0 ]; do
         exit
         ;;
     all) for name in "${plugin_steps[@]}" "${other_steps[@]}"; do wanted[$name]=1; done ;;
-    packages | lint | build | unit | clippy | doc | daemons | system | kernel | install | package | release | demo | cluster) wanted[$1]=1 ;;
+    packages | lint | build | unit | clippy | doc | system | kernel | install | package | release | demo | cluster) wanted[$1]=1 ;;
     *) die "unknown step '$1'; see ./test.sh --help" ;;
     esac
     shift
@@ -263,7 +262,7 @@ fi
 
 for name in packages unit system kernel install package release demo cluster; do
     [ -z "${wanted[$name]-}" ] || [ "$(id -u)" -eq 0 ] ||
-        die "run this as root: the tests make namespaces, mounts and firewall rules (lint, build, clippy, doc and daemons need no root)"
+        die "run this as root: the tests make namespaces, mounts and firewall rules (lint, build, clippy and doc need no root)"
 done
 
 # Programs that "cargo install" and rustup put where a CI's PATH may not lead.
@@ -283,7 +282,7 @@ trap ended EXIT
 if [ "${wanted[packages]-}" ]; then
     step packages packages || end
 fi
-[ -z "${wanted[build]-}" ] || start_build --no-daemons
+[ -z "${wanted[build]-}" ] || start_build
 if [ "${wanted[lint]-}" ]; then
     for check in fmt shell architecture workflows book; do
         step "lint: $check" "$check" || end
@@ -298,14 +297,12 @@ if [ "${wanted[unit]-}" ]; then
     step unit unit || true
     say "=== so far $SECONDS s: ./test.sh without a step ends here"
 fi
-[ -z "${wanted[daemons]-}" ] || start_build
 for check in clippy doc; do
     [ -z "${wanted[$check]-}" ] || step "$check" "$check" || true
 done
 if [ "${wanted[system]-}" ]; then
     step "system: compile" compile_system || end
 fi
-[ -z "${wanted[daemons]-}" ] || step daemons end_build || end
 if [ "${wanted[system]-}" ]; then
     built
     step system system || true
