@@ -127,7 +127,7 @@ impl Template {
     }
 
     /// The conflist of this node.
-    pub fn fill(&self, node: &str, pods: &Pods) -> String {
+    pub fn value(&self, node: &str, pods: &Pods) -> Value {
         let mut value = self.0.clone();
         value[MARK] = json!({ "node": node });
         let first = &mut value["plugins"][0];
@@ -143,7 +143,12 @@ impl Template {
             };
             ipam["routes"] = pods.networks.iter().map(default).collect();
         }
-        format!("{value:#}\n")
+        value
+    }
+
+    /// Its text.
+    pub fn fill(&self, node: &str, pods: &Pods) -> String {
+        format!("{:#}\n", self.value(node, pods))
     }
 }
 

@@ -20,6 +20,7 @@ use ferrule_kit::veth;
 use ipnetwork::IpNetwork;
 
 use crate::arguments::{Main, Options};
+use crate::cluster::gateway;
 use crate::conflist::{Kind, Template};
 use crate::kernel::{BRIDGE, Local, Watch, is_link_local};
 use crate::reason::{Code, Reason};
@@ -233,12 +234,8 @@ fn choose(former: Option<Kind>, found: &Found) -> Kind {
 
 /// Whether these are the addresses that `bridge` gives its bridge: the first ones of a podCIDR.
 fn are_gateways(addresses: &[Address]) -> bool {
-    let first = |network: IpNetwork| match network.network() {
-        IpAddr::V4(ip) => IpAddr::from((u32::from(ip).wrapping_add(1)).to_be_bytes()),
-        IpAddr::V6(ip) => IpAddr::from((u128::from(ip).wrapping_add(1)).to_be_bytes()),
-    };
     let mut networks = addresses.iter().map(|address| address.network);
-    networks.all(|network| is_link_local(network.ip()) || network.ip() == first(network))
+    networks.all(|network| is_link_local(network.ip()) || network.ip() == gateway(network))
 }
 
 /// The number of pods that have a link of their own: its end on the node has the address of the gateway.

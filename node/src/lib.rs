@@ -10,6 +10,7 @@
 //! - [`interface`] chooses the plugin of the built-in conflist, and checks what it needs of the node.
 //! - `forwarding` and `forward_chain` let the packets of pods pass: sysctls, and `FORWARD` of iptables.
 //! - [`proof`] asks whether pods can talk, and [`word`] says it.
+//! - [`store`] reads host-local's store.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`] and [`cleanup`] are for administrators.
 //! - [`daemon`] and [`arguments`] are the process.
@@ -46,6 +47,7 @@ pub mod reason;
 pub mod routes;
 pub mod serve;
 pub mod status;
+pub mod store;
 mod table;
 pub mod vxlan;
 pub mod wireguard;

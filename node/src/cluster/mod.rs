@@ -10,4 +10,4 @@ pub use claims::{Claims, Refusal, settle};
 pub use health::{ANNOTATION as HEALTH_ANNOTATION, Health, Published};
 pub use key::{key_text, parse_key};
 pub use node::{ListMetadata, Node, Peer, Peers};
-pub use space::{Space, inside, single};
+pub use space::{Space, gateway, inside, single};

@@ -11,6 +11,14 @@ pub fn single(ip: IpAddr) -> IpNetwork {
     IpNetwork::new(ip, IpFamily::of(ip).bits()).unwrap_or_else(|_| IpNetwork::from(ip))
 }
 
+/// The gateway that host-local chooses for a network: its first address after that of the network itself.
+pub fn gateway(network: IpNetwork) -> IpAddr {
+    match network.network() {
+        IpAddr::V4(ip) => u32::from(ip).wrapping_add(1).to_be_bytes().into(),
+        IpAddr::V6(ip) => u128::from(ip).wrapping_add(1).to_be_bytes().into(),
+    }
+}
+
 /// The networks of a map that lie in `network`. The map's networks may overlap.
 pub fn inside<V>(map: &BTreeMap<IpNetwork, V>, network: IpNetwork) -> impl Iterator<Item = (&IpNetwork, &V)> {
     // A network that begins in `network` lies inside it, or begins at the same address and is wider.

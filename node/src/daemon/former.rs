@@ -1,7 +1,6 @@
 //! The podCIDRs that this node had before: their pods run on with the addresses that they have.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
@@ -9,6 +8,7 @@ use ipnetwork::IpNetwork;
 use crate::kernel::Local;
 use crate::plan::Former;
 use crate::status::Conflist;
+use crate::store::addresses;
 
 /// The most podCIDRs that are remembered.
 const MOST: usize = 16;
@@ -22,10 +22,9 @@ pub(super) fn read(status: &Conflist, own: &[IpNetwork]) -> Former {
     if former.is_empty() {
         return former;
     }
-    let Ok(names) = fs::read_dir(&status.store) else { return former };
+    let Ok(used) = addresses(&status.store) else { return former };
     former.values_mut().for_each(|pods| *pods = Some(BTreeSet::new()));
-    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    for address in names.filter_map(|name| name.parse::<IpAddr>().ok()) {
+    for address in used {
         for (_, pods) in former.iter_mut().filter(|(network, _)| network.contains(address)) {
             pods.get_or_insert_default().insert(address);
         }
@@ -43,6 +42,8 @@ pub(super) fn note(status: &mut Conflist, former: &Former, local: &Local) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

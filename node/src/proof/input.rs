@@ -1,10 +1,11 @@
 //! What the daemon knows, for the proofs. Pure.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ferrule_kernel::ip::IpFamily;
+use serde_json::Value;
 
 use super::endpoint::Wanted;
 use super::schedule::Target;
@@ -23,15 +24,13 @@ pub struct Input {
 }
 
 impl Input {
-    /// What the plan and the Node objects say. `conflist`: the text that was written for these pods, and host-local's store.
-    pub fn new(plan: &Plan, peers: &Peers, conflist: Option<(&Pods, &str, &Path)>) -> Input {
-        let mtu = conflist.map_or(0, |(pods, ..)| u16::try_from(pods.mtu).unwrap_or(u16::MAX));
-        let wanted = conflist.and_then(|(pods, text, store)| {
-            Some(Wanted {
-                conflist: serde_json::from_str(text).ok()?,
-                networks: pods.networks.iter().map(ToString::to_string).collect(),
-                store: store.to_owned(),
-            })
+    /// What the plan and the Node objects say. `conflist`: that of these pods, and host-local's store.
+    pub fn new(plan: &Plan, peers: &Peers, conflist: Option<(&Pods, Value, PathBuf)>) -> Input {
+        let mtu = conflist.as_ref().map_or(0, |(pods, ..)| u16::try_from(pods.mtu).unwrap_or(u16::MAX));
+        let wanted = conflist.map(|(pods, conflist, store)| Wanted {
+            conflist,
+            networks: pods.networks.iter().map(ToString::to_string).collect(),
+            store,
         });
         let nodes = plan.nodes.iter().map(|(name, states)| {
             let health = peers.get(name).map_or(&Health::Absent, |peer| &peer.health);
@@ -95,7 +94,7 @@ mod tests {
             peers.insert(name.into(), Peer { health, ..Peer::default() });
         }
         let pods = Pods { networks: vec!["10.0.1.0/24".parse().unwrap()], mtu: 1450 };
-        let input = Input::new(&plan, &peers, Some((&pods, "{}", Path::new("/s"))));
+        let input = Input::new(&plan, &peers, Some((&pods, serde_json::json!({}), "/s".into())));
         let said = |name: &str, family| match &input.peers[name][&family] {
             Ok(target) => format!("{} {}", target.address, target.size),
             Err(why) => why.clone(),

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +15,7 @@ use super::{Source, Status, Way, read, runs};
 use crate::arguments::Options;
 use crate::guard::{self, Offender};
 use crate::probe::probe;
+use crate::store::addresses;
 use crate::word::Word;
 
 /// How long a node may take to answer.
@@ -72,13 +72,8 @@ fn forgeries(offenders: &[Offender]) -> String {
 /// The addresses in use outside of this node's podCIDRs: of pods from before a change.
 fn former(status: &Status) -> Vec<IpAddr> {
     let own = status.own();
-    let names = fs::read_dir(&status.conflist.store).into_iter().flatten();
-    let names = names.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    let addresses = names.filter_map(|name| name.parse::<IpAddr>().ok());
-    let mut former: Vec<IpAddr> =
-        addresses.filter(|address| !own.iter().any(|network| network.contains(*address))).collect();
-    former.sort();
-    former
+    let used = addresses(&status.conflist.store).unwrap_or_default().into_iter();
+    used.filter(|address| !own.iter().any(|network| network.contains(*address))).collect()
 }
 
 type Answers = BTreeMap<IpAddr, Option<Duration>>;
@@ -204,6 +199,8 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use humantime::parse_rfc3339;
 
     use super::*;

@@ -34,10 +34,10 @@ impl State {
     pub(super) fn ask(&self) {
         let Some(peers) = &self.peers else { return };
         let store = self.template.store();
-        let text = self.plan.desired.pods.as_ref().map(|pods| (pods, self.template.fill(&self.node, pods)));
-        let conflist = text.as_ref().map(|(pods, text)| (*pods, text.as_str(), store.as_path()));
-        let mut new = proof::Input::new(&self.plan, peers, conflist);
+        let pods = self.plan.desired.pods.as_ref();
+        let conflist = pods.map(|pods| (pods, self.template.value(&self.node, pods), store));
         let is_in_place = self.status.conflist.written || conflist.is_none();
+        let mut new = proof::Input::new(&self.plan, peers, conflist);
         self.input.send_if_modified(|former| {
             if !is_in_place {
                 new.wanted.clone_from(&former.wanted);

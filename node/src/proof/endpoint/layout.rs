@@ -58,11 +58,6 @@ fn range(network: IpNetwork) -> (u128, u128) {
     (number(network.network()).saturating_add(2), last)
 }
 
-/// The gateway that host-local chooses.
-pub(super) fn gateway(network: IpNetwork) -> IpAddr {
-    address(IpFamily::of(network.ip()), number(network.network()).saturating_add(1))
-}
-
 /// How many addresses of a network pods can still get.
 pub(super) fn free(network: IpNetwork, used: &BTreeSet<IpAddr>) -> u128 {
     let (first, last) = range(network);

@@ -227,7 +227,7 @@ impl Worker<'_> {
             }
             places.push(Place {
                 network: network.to_string(),
-                gateway: layout::gateway(network),
+                gateway: crate::cluster::gateway(network),
                 address: chosen[0],
                 forwarded: chosen.get(1).copied(),
             });

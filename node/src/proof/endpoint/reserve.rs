@@ -9,6 +9,8 @@ use std::path::Path;
 
 use ferrule_kernel::file;
 
+use crate::store::addresses;
+
 /// The content of the files. It is no container's name: they have no spaces.
 const SENTENCE: &str = "reserved by ferrule-node for the health endpoint of this node\n";
 /// The file until it is complete. It lies beside the stores: the reference reads each file in them.
@@ -16,15 +18,10 @@ const PENDING: &str = ".ferrule-node-health.new";
 
 /// The addresses in use. A store that does not exist has none.
 pub(in crate::proof) fn used(store: &Path) -> io::Result<BTreeSet<IpAddr>> {
-    let entries = match fs::read_dir(store) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(BTreeSet::new()),
-        entries => entries?,
-    };
-    let mut used = BTreeSet::new();
-    for entry in entries {
-        used.extend(entry?.file_name().to_str().and_then(|name| name.parse::<IpAddr>().ok()));
+    match addresses(store) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(BTreeSet::new()),
+        used => used,
     }
-    Ok(used)
 }
 
 /// Reserves the address. Returns whether it is ours now.
