@@ -76,7 +76,7 @@ fn read_both(out: (impl Read + AsFd, &mut Vec<u8>), err: (impl Read + AsFd, &mut
     }
 }
 
-/// Reads what is there. At the end there is no stream any more.
+/// Reads the available bytes. Drops the stream at its end.
 fn read_some(stream: &mut Option<impl Read>, bytes: &mut Vec<u8>) -> io::Result<()> {
     let Some(open) = stream else { return Ok(()) };
     let mut part = [0; 4096];
