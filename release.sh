@@ -153,7 +153,7 @@ tarball() {
     cp "$manuals"/*.[18] "$root/man"
     cp "$manuals"/{*.bash,_*,*.fish} "$root/completions"
     install "$bin"/ferrule{,-dhcp,-nic,-node} "$root/bin"
-    cp {dhcpd,nic,node,inspect}/systemd/* "$root/systemd"
+    cp {daemons/{dhcp,nic,node},operator/inspect}/systemd/* "$root/systemd"
     cp Containerfile "$root"
     set_version "$root" release/*.yaml
     tar --create --directory "$work/tarball" --sort=name --format=gnu --owner=0 --group=0 --numeric-owner \
@@ -180,7 +180,7 @@ files() {
     for name in $(./build.sh --list); do ln "$root/$programs/ferrule" "$root/$programs/$name"; done
     ln -s "../../$programs/ferrule" "$root/usr/sbin/ferrule"
     # The administrator enables those of Ferrule's names.
-    for name in {dhcpd,nic,node,inspect}/systemd/*; do
+    for name in {daemons/{dhcp,nic,node},operator/inspect}/systemd/*; do
         sed "s,/opt/cni/bin,/$programs,g" "$name" >"$root/$units/${name##*/}"
     done
 }

@@ -37,10 +37,10 @@ writers=(
     cni-common/src/netns.rs # opens a network namespace, for reading
     cni-common/src/plugin/call_log/file.rs # the log of calls, at a path that the administrator names
     cni-common/src/plugin/call_log/mod.rs  # opens ferrule.conf, for reading
-    inspect/src/calls/otlp.rs       # the file of spans, at a path that the user names
+    operator/inspect/src/calls/otlp.rs       # the file of spans, at a path that the user names
     kernel/src/file.rs      # replaces a file, whose path the caller names: state files, that for Prometheus, the totals in /run
     kernel/src/netns_file.rs # paths of network namespaces, which the caller names
-    inspect/src/selftest/pods.rs # the records of ferrule test, in /run/ferrule-test
+    operator/inspect/src/selftest/pods.rs # the records of ferrule test, in /run/ferrule-test
     kernel/src/lock.rs      # creates a lock file, whose path the caller names
     kernel/src/sysctl.rs    # /proc/sys
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec
@@ -81,16 +81,16 @@ dependencies_point_downwards() {
             "kit/kubelet": [["cni-common", "kernel"], ["judge", "tests"]],
             "kit/part":   [["cni-common", "kernel", "kit", "kit/kubelet"], ["judge", "tests"]],
             "plugin":     [["cni-common", "kernel", "kit", "kit/kubelet", "kit/part"], ["judge", "tests"]],
-            "install":    [["cni-common", "kernel"], []],
-            "inspect":    [["cni-common", "kernel", "kit", "kit/kubelet", "kit/part", "plugin"], []],
-            "ferrule":    [["cni-common", "kernel", "kit", "plugin", "install", "inspect"], ["judge", "tests"]],
-            "dhcpd":      [["cni-common", "kernel", "plugin"], ["judge", "tests"]],
-            "nic":        [["cni-common", "kernel", "kit", "kit/kubelet", "nic/proto"], ["judge", "tests"]],
-            "nic/proto":  [[], []],
-            "node":       [["cni-common", "kernel", "kit"], ["judge", "tests"]],
+            "operator/install": [["cni-common", "kernel"], []],
+            "operator/inspect": [["cni-common", "kernel", "kit", "kit/kubelet", "kit/part", "plugin"], []],
+            "operator/ferrule": [["cni-common", "kernel", "kit", "plugin", "operator/install", "operator/inspect"], ["judge", "tests"]],
+            "daemons/dhcp": [["cni-common", "kernel", "plugin"], ["judge", "tests"]],
+            "daemons/nic": [["cni-common", "kernel", "kit", "kit/kubelet", "daemons/nic/proto"], ["judge", "tests"]],
+            "daemons/nic/proto":  [[], []],
+            "daemons/node": [["cni-common", "kernel", "kit"], ["judge", "tests"]],
             "judge":      [["judge"], ["kernel"]],
-            "decoders":   [["cni-common", "kernel", "kit/kubelet", "plugin", "inspect", "dhcpd", "nic"], ["judge"]],
-            "tests":      [["judge", "tests", "cni-common", "kernel", "kit", "kit/kubelet", "nic/proto"], ["plugin", "ferrule"]]
+            "decoders":   [["cni-common", "kernel", "kit/kubelet", "plugin", "operator/inspect", "daemons/dhcp", "daemons/nic"], ["judge"]],
+            "tests":      [["judge", "tests", "cni-common", "kernel", "kit", "kit/kubelet", "daemons/nic/proto"], ["plugin", "operator/ferrule"]]
         } as $allowed
         | .workspace_root as $root
         | .packages[]
@@ -111,7 +111,7 @@ only_kernel_opens_sockets_and_enters_namespaces() {
         .workspace_root as $root
         | .packages[]
         | (.manifest_path | ltrimstr($root + "/")) as $manifest
-        | select($manifest | test("^(kernel|dhcpd|nic|node|conformance)/") | not)
+        | select($manifest | test("^(kernel|daemons|conformance)/") | not)
         | .dependencies[] | select(.kind != "dev")
         | select((.name | test("netlink|nftables|^(libc|neli|socket2|syscalls)$"))
             or (.name == "nix" and (.features | any(IN("sched", "socket", "net", "mount"))))
@@ -124,7 +124,7 @@ only_kernel_opens_sockets_and_enters_namespaces() {
 
 daemons_are_not_linked_into_the_plugins() {
     grep -E '^(tokio|rtnetlink|dhcproto|tonic|kube|ferrule-dhcpd|ferrule-nic|ferrule-node) ' <<<"$ferrule_tree" |
-        sed 's/^/ferrule\/Cargo.toml: depends on /' || true
+        sed 's/^/operator\/ferrule\/Cargo.toml: depends on /' || true
 }
 
 cni_common_knows_no_netlink() {
@@ -134,7 +134,7 @@ cni_common_knows_no_netlink() {
 
 only_host_local_and_installation_write_files() {
     local others
-    others=$(grep -vE '^(plugins/ipam/host-local|install)/' <<<"$code")
+    others=$(grep -vE '^(plugins/ipam/host-local|operator/install)/' <<<"$code")
     grep -vf <(printf '^%s:\n' "${writers[@]}") <<<"$others" |
         grep -E 'fs::(write|copy|rename|hard_link|set_permissions|remove_|create_dir|open\b)|File::(create|options)|OpenOptions|DirBuilder|\b(symlink|linkat|mkdir)\(|O_CREAT|OFlags|tempfile' |
         sed 's/$/   <- only host-local and the installation write files/' || true
@@ -240,8 +240,8 @@ metadata=$(cargo metadata --locked --no-deps --format-version 1)
 graph=$(cargo metadata --locked --format-version 1 "${targets[@]/#/--filter-platform=}")
 cni_common_tree=$(cargo tree --locked --package cni-common --edges normal,build --prefix none)
 ferrule_tree=$(cargo tree --locked --package ferrule --edges normal,build --prefix none)
-code=$(code cni-common/src kernel/src kit/src kit/*/src plugins/*/*/src install/src inspect/src ferrule/src)
-other_code=$(code dhcpd/src nic/src nic/*/src node/src conformance/*/src)
+code=$(code cni-common/src kernel/src kit/src kit/*/src plugins/*/*/src operator/install/src operator/inspect/src operator/ferrule/src)
+other_code=$(code daemons/dhcp/src daemons/nic/src daemons/nic/proto/src daemons/node/src conformance/*/src)
 
 violations=0
 for rule in dependencies_point_downwards daemons_are_not_linked_into_the_plugins \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Tests of what install.sh itself does (packages, build, the choice of the program) and of build.sh's list of plugins, in
-# temporary folders, with scripts that act as build.sh and as the program. ferrule/tests/install/ has the tests of the
+# temporary folders, with scripts that act as build.sh and as the program. operator/ferrule/tests/install/ has the tests of the
 # installation. Needs root.
 # The last line counts tests: "N passed, N failed". Arguments are names of tests to run.
 #

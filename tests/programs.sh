@@ -25,7 +25,7 @@ END
 slow='^(broken|cluster|daemon|hostile|inspect|install|interleave|iptables|killed|repair|repair_runtimes|suite)$'
 
 # The folders of the crates of "--of plugins".
-plugins='^/(cni-common|kernel|kit|plugins|install|inspect|ferrule|conformance/(runner|lab|suite))(/|$)'
+plugins='^/(cni-common|kernel|kit|plugins|operator|conformance/(runner|lab|suite))(/|$)'
 
 # Sets options: which crates cargo compiles. The tests of the rest share crates with the plugins', so all are compiled for them.
 options() {

@@ -59,9 +59,16 @@ fn sources(dir: &Path) -> anyhow::Result<Vec<PathBuf>> {
     }
     let root = root()?;
     let mut files = Vec::new();
-    let mut folders = ["cni-common/src", "kernel/src", "kit/src", "install/src", "ferrule/src", "plugins"]
-        .map(|name| root.join(name))
-        .to_vec();
+    let mut folders = [
+        "cni-common/src",
+        "kernel/src",
+        "kit/src",
+        "operator/install/src",
+        "operator/ferrule/src",
+        "plugins",
+    ]
+    .map(|name| root.join(name))
+    .to_vec();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))? {
             let entry = entry?;
@@ -160,7 +167,7 @@ mod tests {
         let copy = tempfile::tempdir().unwrap();
         fs::write(copy.path().join("bridge"), "").unwrap();
         let files = sources(copy.path()).unwrap();
-        for file in ["plugins/main/bridge/src/main.rs", "kernel/src/lib.rs", "ferrule/src/main.rs"] {
+        for file in ["plugins/main/bridge/src/main.rs", "kernel/src/lib.rs", "operator/ferrule/src/main.rs"] {
             assert!(files.iter().any(|path| path.ends_with(file)), "{file}");
         }
         assert!(!files.iter().any(|path| path.components().any(|part| part.as_os_str() == "tests")));

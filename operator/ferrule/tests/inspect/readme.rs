@@ -60,7 +60,7 @@ fn the_page_shows_what_is_printed() {
     let is_gone = || f.says("inspect leaks").contains("the namespace of its ADD does not exist");
     assert!(eventually(TIMEOUT, is_gone), "{:#?}", f.leaks());
 
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operate.md")).unwrap();
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate.md")).unwrap();
     let folder = Path::new(PROGRAM).parent().unwrap().display();
     for words in ["ferrule inspect", "ferrule inspect ports", "ferrule inspect leaks"] {
         let script = format!("PATH={folder}:$PATH; NO_COLOR=1 {}", f.words(words));
@@ -84,11 +84,14 @@ fn the_page_shows_what_is_printed() {
     let svg = picture("svg");
     let drawn = Path::new(env!("CARGO_TARGET_TMPDIR")).join("graph.svg");
     fs::write(&drawn, &svg).unwrap();
-    let shown = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/graph.svg")).unwrap();
+    let shown = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/graph.svg")).unwrap();
     assert!(shown == svg, "docs/graph.svg differs from {}", drawn.display());
     let shown = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../inspect/README.md")).unwrap();
     let mermaid = picture("mermaid");
-    assert!(shown.contains(&format!("```mermaid\n{mermaid}```\n")), "inspect/README.md lacks:\n{mermaid}");
+    assert!(
+        shown.contains(&format!("```mermaid\n{mermaid}```\n")),
+        "operator/inspect/README.md lacks:\n{mermaid}"
+    );
     assert!(picture("dot").contains("  n -> g0;\n"));
 }
 

@@ -27,7 +27,7 @@ const CONTAINERS: u16 = 500;
 const RUNS: usize = 20;
 const AT_ONCE: u16 = 4;
 
-/// Prints the figures that inspect/README.md has. Measures the static program.
+/// Prints the figures that operator/inspect/README.md has. Measures the static program.
 #[test]
 #[ignore = "benchmark: cargo test -p ferrule --test inspect speed -- --ignored --nocapture"]
 fn of_the_views() {

@@ -1,4 +1,4 @@
-//! inspect/schema.json describes all that `--json` prints.
+//! operator/inspect/schema.json describes all that `--json` prints.
 
 use std::fs;
 

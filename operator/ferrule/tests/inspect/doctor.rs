@@ -152,7 +152,7 @@ fn the_readme_shows_what_is_printed() {
         f.run(&format!("doctor --conf-dir {} --bin-dir {}", conf.path().display(), plugins.display()));
     let printed = String::from_utf8(output.stdout).unwrap();
     let printed = printed.replace(conf.path().to_str().unwrap(), "/etc/cni/net.d");
-    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operate.md")).unwrap();
+    let page = fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate.md")).unwrap();
     let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(words(&page).contains(&words(&format!("$ ferrule doctor\n{printed}"))), "{printed}");
 }

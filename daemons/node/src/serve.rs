@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn alerts_ask_for_what_there_is() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/monitoring/node-alerts.yaml");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/monitoring/node-alerts.yaml");
         let rules = std::fs::read_to_string(path).unwrap();
         let peers = Standing::KEYS.into_iter().map(|key| (key, 0)).collect();
         let figures = Figures { peers, oldest: Some(SystemTime::now()), ..Figures::default() };

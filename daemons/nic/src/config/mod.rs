@@ -127,7 +127,7 @@ resourceList:
 
     #[test]
     fn the_example() {
-        Config::parse(include_str!("../../../examples/nic.yaml")).unwrap();
+        Config::parse(include_str!("../../../../examples/nic.yaml")).unwrap();
     }
 
     #[test]

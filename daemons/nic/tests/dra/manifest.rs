@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::cluster::{Cluster, claim_path};
 
 fn objects(file: &str) -> Vec<Value> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/dra").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/dra").join(file);
     let text = fs::read_to_string(path).unwrap();
     yaml_serde::Deserializer::from_str(&text).map(|object| Value::deserialize(object).unwrap()).collect()
 }

@@ -13,7 +13,7 @@ use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 fn text(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
@@ -176,7 +176,7 @@ fn the_service_account_may_do_what_the_daemon_does_and_nothing_else() {
 
 #[test]
 fn the_unit_starts_the_daemon() {
-    let unit = text("node/systemd/ferrule-node.service");
+    let unit = text("daemons/node/systemd/ferrule-node.service");
     let values =
         |key: &'static str| unit.lines().filter_map(move |line| line.strip_prefix(key)?.strip_prefix('='));
     let command = values("ExecStart").next().unwrap();

@@ -121,7 +121,7 @@ fn said(night: &Night) -> String {
 #[test]
 fn each_failure_of_the_page_says_what_the_page_shows() {
     let page =
-        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/first-bad-night.md")).unwrap();
+        fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/first-bad-night.md")).unwrap();
     let parts: Vec<&str> = page.split("\n## ").skip(1).collect();
     assert_eq!(parts.len(), NIGHTS.len());
     thread::scope(|scope| {

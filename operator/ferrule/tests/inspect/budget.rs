@@ -88,7 +88,7 @@ fn many_leaks_share_a_look_at_the_node() {
     assert!(took.as_secs() < 60 && longest.as_secs() < 10, "{took:?}, an ADD {longest:?}");
 }
 
-/// Prints the figures that inspect/README.md has. Measures the static program.
+/// Prints the figures that operator/inspect/README.md has. Measures the static program.
 #[test]
 #[ignore = "benchmark: cargo test -p ferrule --test inspect speed_with_many_leaks -- --ignored --nocapture"]
 fn speed_with_many_leaks() {

@@ -15,7 +15,7 @@ const ENDED: &str = "ffff1f2a-7d0b-4e21-8599-62581e335ed6";
 
 /// The example, in folders of the test: `/var/lib` has the machine's.
 fn network() -> Value {
-    let example = include_str!("../../../examples/dra/10-ferrule-claims.conflist");
+    let example = include_str!("../../../../examples/dra/10-ferrule-claims.conflist");
     let mut network: Value = serde_json::from_str(example).unwrap();
     network["name"] = json!("pods");
     network["plugins"][3]["dataDir"] = json!("/run/ferrule");
