@@ -5,12 +5,9 @@
 
 use crate::ip::IpFamily;
 use crate::netlink::Socket;
-use crate::nftables::{Batch, Error, Family, Rule, Table, chains, rules};
-use crate::retry::{Limit, retry};
+use crate::nftables::{ATTEMPTS, Batch, Error, Family, Rule, Table, chains, rules};
+use crate::retry::retry;
 use crate::sorted;
-
-/// The attempts to delete a chain.
-const ATTEMPTS: Limit = Limit { attempts: 20, changes: "ruleset changes" };
 
 /// The nat table of a family.
 pub const fn table(family: IpFamily) -> Table<'static> {

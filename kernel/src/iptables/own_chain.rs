@@ -5,11 +5,8 @@ use std::io;
 use super::{Listing, Programs, Rule};
 use crate::ip::IpFamily;
 use crate::netlink::Socket;
-use crate::nftables::{self, Batch, Error, Expr, Family, Table, chains, generation, rules};
-use crate::retry::{Limit, retry};
-
-/// The attempts at a change.
-const ATTEMPTS: Limit = Limit { attempts: 200, changes: "ruleset changes" };
+use crate::nftables::{self, ATTEMPTS, Batch, Error, Expr, Family, Table, chains, generation, rules};
+use crate::retry::retry;
 
 /// A chain, in the words of iptables and as iptables-nft stores it.
 pub struct OwnChain {

@@ -55,7 +55,10 @@ use nix::errno::Errno;
 
 use crate::ip::IpFamily;
 use crate::netlink;
-use crate::retry::Prefix;
+use crate::retry::{Limit, Prefix};
+
+/// The attempts at a change. An attempt fails if another process changes the same objects, or, at a [`Generation`], any ruleset.
+pub const ATTEMPTS: Limit = Limit { attempts: 200, changes: "ruleset changes" };
 
 /// `NFNL_SUBSYS_NFTABLES`: the upper byte of every nf_tables message's type.
 const SUBSYSTEM: u16 = 10;

@@ -5,15 +5,12 @@ use std::net::IpAddr;
 use cni_common::plugin::Attachment;
 use cni_common::spec::ValidAttachment;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Error, Expr, Rule, all_rules, chains, rules};
-use ferrule_kernel::retry::{Limit, retry};
+use ferrule_kernel::nftables::{ATTEMPTS, Batch, Error, Expr, Rule, all_rules, chains, rules};
+use ferrule_kernel::retry::retry;
 use ipnetwork::IpNetwork;
 
 use super::config::Masquerade;
 use super::plan::{self, CHECKS, POSTROUTING, TABLE};
-
-/// The attempts of [`delete_if`].
-const ATTEMPTS: Limit = Limit { attempts: 10, changes: "ruleset changes" };
 
 pub(super) fn add(
     socket: &mut Socket,

@@ -15,10 +15,9 @@ use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::matches::{End, address, destination_is_local};
 use ferrule_kernel::nftables::{
-    self, Batch, ChainType, CmpOp, Error, Expr, Family, Hook, HookPoint, MetaKey, PayloadBase, Policy,
-    Register, Rule, Table, Verdict, all_chains, delete_rules, rules,
+    self, ATTEMPTS, Batch, ChainType, CmpOp, Error, Expr, Family, Hook, HookPoint, MetaKey, PayloadBase,
+    Policy, Register, Rule, Table, Verdict, all_chains, delete_rules, rules,
 };
-
 use ferrule_kernel::sorted;
 use ferrule_kit::check::ensure;
 use ipnetwork::IpNetwork;
@@ -26,7 +25,6 @@ use ipnetwork::IpNetwork;
 use crate::config::Conf;
 use crate::mapping::Proto;
 use crate::mark::Masquerade;
-use crate::nft::ATTEMPTS;
 use crate::plan::{HostPort, Key, MapSet, Plan};
 
 /// The table of a family.

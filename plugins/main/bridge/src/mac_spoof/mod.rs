@@ -10,15 +10,12 @@ use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Code, Context, ValidAttachment};
 use ferrule_kernel::netlink::{LinkId, Mac, Socket, link};
 use ferrule_kernel::nftables::matches::input_interface_of;
-use ferrule_kernel::nftables::{Batch, Error, Expr, Rule, chains, generation, probe, rules};
-use ferrule_kernel::retry::{Limit, retry};
+use ferrule_kernel::nftables::{ATTEMPTS, Batch, Error, Expr, Rule, chains, generation, probe, rules};
+use ferrule_kernel::retry::retry;
 use ferrule_kit::check::ensure;
 use ferrule_kit::remedy;
 
 use plan::{Chains, HOOK, PREROUTING, TABLE};
-
-/// The attempts to add or delete the rules of an attachment.
-const ATTEMPTS: Limit = Limit { attempts: 10, changes: "ruleset changes" };
 
 /// Adds the rules of the attachment in one batch, and replaces those that an earlier ADD has left.
 pub fn add(socket: &mut Socket, attachment: &Attachment<'_>, port: &str, mac: Mac) -> Result<(), CniError> {

@@ -5,12 +5,11 @@ use std::net::IpAddr;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Element, Error, elements, find_elements, generation};
+use ferrule_kernel::nftables::{ATTEMPTS, Batch, Element, Error, elements, find_elements, generation};
 use ferrule_kernel::retry::retry;
 use ferrule_kit::check::ensure;
 use ferrule_kit::owner::describe;
 
-use super::ATTEMPTS;
 use super::layout::{TABLE, others, pods};
 use crate::plan::Plan;
 

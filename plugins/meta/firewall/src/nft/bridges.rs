@@ -3,11 +3,12 @@
 
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::{Socket, link};
-use ferrule_kernel::nftables::{Batch, Element, Error, cut_comment, elements, find_elements, generation};
+use ferrule_kernel::nftables::{
+    ATTEMPTS, Batch, Element, Error, cut_comment, elements, find_elements, generation,
+};
 use ferrule_kernel::retry::retry;
 use ferrule_kit::check::ensure;
 
-use super::ATTEMPTS;
 use super::layout::{GUARDED, NOICC, SELF, STRICT, TABLE, link_key, link_of, pair_key};
 use crate::config::Policy;
 use crate::plan::Plan;

@@ -11,8 +11,8 @@
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Element, Error, find_elements, generation};
-use ferrule_kernel::retry::{Limit, retry};
+use ferrule_kernel::nftables::{ATTEMPTS, Batch, Element, Error, find_elements, generation};
+use ferrule_kernel::retry::retry;
 
 use crate::plan::Plan;
 
@@ -26,10 +26,6 @@ pub use bridges::delete_unused as delete_unused_bridges;
 pub use table::{Node, node};
 
 use layout::{LEGACY, TABLE, link_key};
-
-/// The attempts at a change. ADD fails if another process changes the same objects at the same time, a removal if any ruleset
-/// changes.
-pub const ATTEMPTS: Limit = Limit { attempts: 200, changes: "ruleset changes" };
 
 /// Adds the plan's addresses, and the policy of its bridge. Another container that had one of the addresses loses it: its
 /// DEL was lost, because IPAM gives an address to one container at a time.

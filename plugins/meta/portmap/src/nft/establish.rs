@@ -4,7 +4,7 @@ use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
-    self, Batch, DataType, Error, Expr, Rule, Table, Values, all_chains, generation, rules,
+    self, ATTEMPTS, Batch, DataType, Error, Expr, Rule, Table, Values, all_chains, generation, rules,
 };
 use ferrule_kernel::retry::retry;
 
@@ -17,7 +17,7 @@ use super::layout::{
     chains, clear, jumps, masquerade,
 };
 use super::maps::Map;
-use super::{ATTEMPTS, list, pods};
+use super::{list, pods};
 
 /// Whether the table is ready for a batch that only adds, that is, the chains of every complete table have the expected number
 /// of rules and references. Then returns the masquerading chains of the plan that are missing and that such a batch can create:

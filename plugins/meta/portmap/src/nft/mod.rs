@@ -10,8 +10,8 @@
 //! mark elements of the table, 0.12 µs each.
 
 use cni_common::spec::{CniError, Code};
-use ferrule_kernel::nftables::Error;
-use ferrule_kernel::retry::{Limit, retry};
+use ferrule_kernel::nftables::{ATTEMPTS, Error};
+use ferrule_kernel::retry::retry;
 
 mod add;
 mod check;
@@ -34,9 +34,6 @@ pub use establish::{create_guard, gate, look, switch};
 pub use gate::Gate;
 pub use list::{Exported, OwnerPorts, Present, has_own, list, list_by_owner, list_owners};
 pub use remove::{delete, delete_if, delete_owned, gc};
-
-/// The attempts at a change. An attempt fails if the ruleset has changed since it was listed.
-pub const ATTEMPTS: Limit = Limit { attempts: 200, changes: "ruleset changes" };
 
 /// Makes a change of the table. `attempt` reads the generation, lists the table, and commits the change at
 /// that generation.
