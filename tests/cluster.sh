@@ -10,7 +10,11 @@ PATH=$PATH:/usr/sbin:/sbin
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 . "$root/tests/cases.sh"
 . "$root/tests/cluster/rig.sh"
+. "$root/tests/cluster/leftovers.sh"
 . "$root/tests/cluster/nics.sh"
+. "$root/tests/cluster/power.sh"
+. "$root/tests/cluster/sig-network.sh"
+. "$root/tests/cluster/update.sh"
 
 usage() {
     cat <<END
@@ -18,13 +22,20 @@ Usage: KUBERNETES_BIN=DIR tests/cluster.sh [--keep]
 
 Starts a Kubernetes of two nodes in namespaces of this machine, without a network for
 pods, applies examples/kubernetes/ferrule.yaml, and tests what the network promises:
-traffic in both families, a rolling update, and a daemon and an API server that are
-away; and those of examples/dra: pods get their NICs, whatever is killed. Needs root.
+traffic in both families, with kube-proxy by nftables and by iptables, on nodes where
+Docker and flannel were before; a rolling update; a daemon and an API server that are
+away; power losses; and those of examples/dra: pods get their NICs, whatever is killed.
+Needs root.
 
   KUBERNETES_BIN  etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet,
                   kube-proxy and kubectl, of Kubernetes 1.30 or newer
   CONTAINERD_BIN  containerd, its shim and ctr (default: those in PATH)
   FERRULE_BIN_DIR the plugins and daemons (default: what build.sh builds)
+  FERRULE_BEFORE  the programs and ferrule.yaml of a release before: a rolling update from
+                  it and back
+  SIG_NETWORK     a pattern of names of Kubernetes' own tests of networks, if e2e.test and
+                  agnhost are in KUBERNETES_BIN (default: those of the conformance of pods,
+                  Services and host ports; "none")
   FERRULE_KILLS   how often kubelet or driver is killed (default: 50)
   --keep          wait for a key before the cluster ends; its folder has the logs
 END
@@ -79,11 +90,41 @@ daemons_ready() { until_true 120 kubectl -n kube-system rollout status daemonset
 # ---------------------------------------------------------------------------------------------------------------
 # The network
 
+# manifest FILE TAG NAME: /mnt/NAME, with the images of this tag.
+manifest() { sed "s,\(image: registry.example/ferrule\):.*,\1:$2," "$1" >"$base/$3"; }
+
 test_one_manifest_makes_the_nodes_ready() {
-    sed "s,\(image: registry.example/ferrule\):.*,\1:$version," "$root/examples/kubernetes/ferrule.yaml" >"$base/ferrule.yaml"
+    local node
+    for node in "${workers[@]}"; do clock "$node"; done
     kubectl apply --validate=strict -f /mnt/ferrule.yaml || return 1
     until_true 180 kubectl wait --for=condition=Ready node --all --timeout=1s || return 1
     daemons_ready
+}
+
+# clock NODE: BASE/NODE-seconds gets the time from the start of the daemon's process to its first "ready".
+clock() {
+    on "$1" bash -c 'until pid=$(pgrep -x ferrule-node); do sleep 0.05; done
+        start=$(cut -d " " -f 22 "/proc/$pid/stat")
+        until curl --silent --fail --max-time 2 --noproxy "*" http://127.0.0.1:9477/readyz >/run/readyz; do sleep 0.1; done
+        echo "$(cut -d " " -f 1 /proc/uptime) $start $(getconf CLK_TCK)" | awk "{ print \$1 - \$2 / \$3 }"' </dev/null >"$base/$1-seconds" &
+}
+
+test_a_daemon_is_ready_within_20_seconds() {
+    local node seconds
+    for node in "${workers[@]}"; do
+        seconds=$(cat "$base/$node-seconds")
+        printf '%s: ready after %s s\n' "$node" "$seconds" >>"$base/measured"
+        awk "BEGIN { exit !($seconds < 20) }" || fail "$node: $seconds s" || return 1
+    done
+}
+
+# The endpoint needs SYS_ADMIN, SYS_CHROOT and SYS_PTRACE.
+test_the_rights_are_enough_for_the_health_endpoint() {
+    local node
+    for node in "${workers[@]}"; do until_true 60 has_proofs "$node" || return 1; done
+}
+has_proofs() {
+    on "$1" jq --exit-status '[.health.local[], .health.peers[]] | length == 4 and all(.proof == "proved")' /run/ferrule/node/status.json
 }
 
 test_pods_start_on_both_nodes() {
@@ -197,26 +238,10 @@ test_pods_start_while_the_api_server_is_away() {
     return "$status"
 }
 without_api_server() {
-    local file address
     ! kubectl get --raw=/readyz --request-timeout=3s >/dev/null 2>&1 || fail "the API server answers" || return 1
     on node1 sh -c 'kill -KILL $(pgrep -x ferrule-node)' || return 1
-    on node1 tee /run/manifests/static.yaml <<END
-apiVersion: v1
-kind: Pod
-metadata: {name: static}
-spec:
-  terminationGracePeriodSeconds: 0
-  containers: [{name: web, image: "$pod_image", command: [httpd, -f, -p, "80", -h, /www]}]
-END
-    until_true 60 has_static_pod || return 1
-    file=$(has_static_pod) address=${file##*/}
-    answers on:node2 "$address" 80 "* static-node1" || return 1
-    until_true 60 daemon_pid node1
-}
-# host-local's file for its address.
-has_static_pod() {
-    on node1 bash -c 'for id in $("$1/ctr" -a /run/containerd/containerd.sock -n k8s.io containers list -q labels."io.kubernetes.pod.name"==static-node1); do
-        grep -ls "^$id" /var/lib/cni/networks/*/10.* && exit; done; exit 1' sh "$CONTAINERD_BIN"
+    static_pod node1 && until_true 60 static_address node1 4 || return 1
+    answers on:node2 "$(static_address node1 4)" 80 "* static-node1" && until_true 60 daemon_pid node1
 }
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -257,8 +282,9 @@ test_cleanup_leaves_the_nodes_as_they_were() {
         kubectl delete pods --all && until_true 120 no_pods || return 1
     for node in "${workers[@]}"; do
         on "$node" /opt/cni/bin/ferrule-node cleanup || return 1
-        equal "$(on "$node" ip route show proto 79; on "$node" ip -6 route show proto 79; on "$node" ls /etc/cni/net.d)" "" || return 1
-        ! on "$node" nft list table inet ferrule_node 2>/dev/null || fail "the table is left" || return 1
+        equal "$(on "$node" ip route show proto 79; on "$node" ip -6 route show proto 79; on "$node" ls /run/netns | grep ferrule)" "" || return 1
+        equal "$(on "$node" grep -l ferruleNode -r /etc/cni/net.d)" "" || return 1
+        equal "$(on "$node" nft list ruleset | grep -i ferrule)" "" || return 1
     done
 }
 no_pods() { [ -z "$(kubectl get pods -A -o name)" ]; }
@@ -296,19 +322,57 @@ for program in kubelet kube-proxy; do "$KUBERNETES_BIN/$program" --version; done
 "$CONTAINERD_BIN/containerd" --version
 "$bin_dir/ferrule" version | head -n 1
 uname -sr
+
+# cases NAME ...
+cases() {
+    local name
+    for name in "$@"; do run_case "${name//_/ }" "test_$name"; done
+}
+# The rest cannot do without them.
+needed() {
+    local name before=$failed
+    for name in "$@"; do
+        cases "$name"
+        [ "$failed" -eq "$before" ] || { end_cases; exit 1; }
+    done
+}
+skip() { echo "skip  $*"; }
+
 run_case "the cluster starts" start_cluster
 start outside web busybox httpd -f -p 8000 -h /mnt/images/pod/www
-for test in one_manifest_makes_the_nodes_ready pods_start_on_both_nodes; do
-    [ "$failed" -gt 0 ] || run_case "${test//_/ }" "test_$test"
+manifest "$root/examples/kubernetes/ferrule.yaml" "$version" ferrule.yaml
+if [ -n "${FERRULE_BEFORE-}" ]; then
+    needed the_release_before_makes_the_nodes_ready
+    cases an_update_from_the_release_before_degrades_no_node the_release_before_comes_back
+    needed an_update_from_the_release_before_degrades_no_node a_drained_node_changes_to_ptp cleanup_leaves_the_nodes_as_they_were
+else
+    skip "an update from the release before: FERRULE_BEFORE names no folder"
+fi
+needed docker_and_flannel_were_there_before one_manifest_makes_the_nodes_ready
+cases a_daemon_is_ready_within_20_seconds the_node_names_what_flannel_left
+needed pods_start_on_both_nodes
+cases the_rights_are_enough_for_the_health_endpoint docker_forwards_nothing_by_itself pods_reach_each_other_without_nat
+for mode in nftables iptables; do
+    [ "$mode" = "$proxy_mode" ] || run_case "kube-proxy changes to $mode" change_proxy "$mode"
+    for test in a_service_reaches_the_pods_of_both_nodes node_ports_and_host_ports_answer_from_outside; do
+        run_case "${test//_/ }, by $mode" "test_$test"
+    done
 done
-# They need the pods.
-[ "$failed" -eq 0 ] || { end_cases; exit 1; }
-for test in pods_reach_each_other_without_nat \
-    a_service_reaches_the_pods_of_both_nodes node_ports_and_host_ports_answer_from_outside what_leaves_the_cluster_has_the_nodes_address \
-    status_knows_the_other_node a_rolling_update_loses_no_connection a_killed_daemon_loses_no_connection a_deleted_route_comes_back \
-    pods_start_while_the_api_server_is_away a_daemon_writes_its_own_annotations_and_nothing_else the_driver_publishes_the_nics \
-    a_driver_writes_what_is_of_its_node two_pods_get_their_nics_and_a_third_waits no_kill_loses_a_nic cleanup_leaves_the_nodes_as_they_were; do
-    run_case "${test//_/ }" "test_$test"
-done
+cases what_leaves_the_cluster_has_the_nodes_address status_knows_the_other_node a_rolling_update_loses_no_connection \
+    a_killed_daemon_loses_no_connection a_deleted_route_comes_back pods_start_while_the_api_server_is_away \
+    a_daemon_writes_its_own_annotations_and_nothing_else both_nodes_lose_power_while_the_api_server_is_away \
+    a_daemon_of_the_node_knows_the_others_from_its_disk
+if has_sig_network; then
+    cases sig_network
+else
+    skip "Kubernetes' own tests of networks: no e2e.test and agnhost in KUBERNETES_BIN, or SIG_NETWORK=none"
+fi
+if [ "${FERRULE_KILLS-}" = 0 ]; then
+    skip "the NICs: FERRULE_KILLS is 0"
+else
+    cases the_driver_publishes_the_nics a_driver_writes_what_is_of_its_node two_pods_get_their_nics_and_a_third_waits no_kill_loses_a_nic
+fi
+cases cleanup_leaves_the_nodes_as_they_were
+[ ! -e "$base/measured" ] || cat "$base/measured"
 [ -z "$keep" ] || read -rp "the cluster is in the namespaces of ${pids[*]}: "
 end_cases

@@ -54,11 +54,12 @@ signal() { on "$1" sh -c "kill -KILL \$(cat /run/$2.pid)"; }
 halt() { on "$1" touch "/run/$2.stop" && signal "$1" "$2"; }
 resume() { on "$1" rm "/run/$2.stop"; }
 
-# The first process reaps those whose parents have ended.
+# The first process reaps those whose parents have ended. The folders of the disk outlive the node, for power_on.
+disk=(/var/lib/{containerd,kubelet,cni,ferrule} /var/log /etc/cni /opt/cni/bin)
 new_node() {
-    mkdir "$base/$1"
+    mkdir -p "$base/$1" && rm -f "$base/$1/up"
     unshare --mount --net --pid --ipc --uts --fork --kill-child --propagation private "$root/tests/node-root.sh" \
-        / "$base/$1/layer" "$base" bash -c 'touch "/mnt/$0/up"; while :; do sleep 3600 & wait $!; done' "$1" </dev/null >"$base/$1.log" 2>&1 &
+        / "$base/$1/layer" "$base" bash -c 'touch "/mnt/$0/up"; while :; do sleep 3600 & wait $!; done' "$1" </dev/null >>"$base/$1.log" 2>&1 &
     holders+=($!)
     until_true 30 test -e "$base/$1/up" || return 1
     pids[$1]=$(pgrep --parent $!)
@@ -66,8 +67,11 @@ new_node() {
     on "$1" bash -eu -c '
         hostname "$1"
         mount --make-rshared /
-        mkdir -p /var/lib/{containerd,kubelet} /etc/cni /opt/cni/bin /run/sysctl
-        for folder in /var/lib/{containerd,kubelet} /var/log /etc/cni /opt/cni/bin; do mount -t tmpfs -o mode=755 tmpfs "$folder"; done
+        for folder in "${@:3}"; do
+            mkdir -p "$folder" "/mnt/$1/disk$folder"
+            mount --bind "/mnt/$1/disk$folder" "$folder"
+        done
+        mkdir -p /run/sysctl
         for pair in vm/overcommit_memory=1 vm/panic_on_oom=0 kernel/panic=10 kernel/panic_on_oops=1 \
             kernel/keys/root_maxkeys=1000000 kernel/keys/root_maxbytes=25000000; do
             file=/run/sysctl/$(echo "${pair%=*}" | tr / .)
@@ -75,26 +79,38 @@ new_node() {
             mount --bind "$file" "/proc/sys/${pair%=*}"
         done
         printf "127.0.0.1 localhost\n::1 localhost\n%s %s\n" "$2" "$1" >/etc/hosts
-        sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.{all,default}.accept_dad=0' node "$1" "${address4[$1]}"
+        sysctl -qw net.ipv4.ip_forward=0 net.ipv6.conf.{all,default}.accept_dad=0' node "$1" "${address4[$1]}" "${disk[@]}"
+}
+
+# link NODE LINK
+link() {
+    on "$1" ip address add "${address4[$1]}/24" dev "$2"
+    on "$1" ip address add "${address6[$1]}/64" dev "$2" nodad
+    on "$1" ip link set "$2" up
+}
+
+uplink() {
+    net outside ip link add "$1" type veth peer name uplink netns "${pids[$1]}"
+    net outside ip link set "$1" master lan up
+    link "$1" uplink
+    on "$1" ip route add default via "${address4[outside]}"
+    on "$1" ip -6 route add default via "${address6[outside]}"
 }
 
 network() {
     local node
     net outside ip link add lan type bridge
-    for node in "${workers[@]}"; do
-        net outside ip link add "$node" type veth peer name uplink netns "${pids[$node]}"
-        net outside ip link set "$node" master lan up
-    done
-    for node in "${!pids[@]}"; do
-        local link=uplink
-        [ "$node" != outside ] || link=lan
-        on "$node" ip address add "${address4[$node]}/24" dev "$link"
-        on "$node" ip address add "${address6[$node]}/64" dev "$link" nodad
-        on "$node" ip link set "$link" up
-        [ "$node" = outside ] || on "$node" ip route add default via "${address4[outside]}"
-        [ "$node" = outside ] || on "$node" ip -6 route add default via "${address6[outside]}"
-    done
+    link outside lan
+    for node in "${workers[@]}"; do uplink "$node"; done
 }
+
+# A power loss, and the start after it: /run and all of the kernel are lost, the disk is kept.
+power_off() {
+    kill -KILL "${pids[$1]}" && until_true 30 has_ended "${pids[$1]}" && until_true 30 has_no_link "$1" && remove_groups "$cgroup-$1"
+}
+has_ended() { ! kill -0 "$1"; }
+has_no_link() { ! net outside ip link show "$1"; }
+power_on() { new_node "$1" && uplink "$1" && start_containerd "$1" && start_kubelet "$1" && start_proxy "$1"; }
 
 # ---------------------------------------------------------------------------------------------------------------
 # Images: nothing can be pulled
@@ -112,18 +128,24 @@ image() {
 
 # The image of the sandboxes and of the pods, and that of Containerfile.
 images() {
-    local folder=$base/images/pod name names
+    local folder=$base/images/pod name
     mkdir -p "$folder"/{bin,tmp,www/cgi-bin}
     cp /bin/busybox "$folder/bin"
     for name in $(/bin/busybox --list); do [ "$name" = busybox ] || ln -s busybox "$folder/bin/$name"; done
     printf '#!/bin/sh\nprintf "Content-Type: text/plain\\r\\n\\r\\n$REMOTE_ADDR $(hostname)\\n"\n' >"$folder/www/cgi-bin/who"
     chmod +x "$folder/www/cgi-bin/who"
     image "$pod_image" "$folder" '{"Env": ["PATH=/bin"], "Cmd": ["sleep", "2147483647"]}'
-    folder=$base/images/ferrule
+    ferrule_image "$bin_dir" "$version" || return 1
+    [ -z "${FERRULE_BEFORE-}" ] || ferrule_image "$FERRULE_BEFORE" before || return 1
+    ! has_sig_network || sig_network_images
+}
+
+# ferrule_image PROGRAMS TAG
+ferrule_image() {
+    local folder=$base/images/ferrule-$2 names
     mkdir -p "$folder"
     read -ra names < <(sed -n 's,^COPY \(.*\) /$,\1,p' "$root/Containerfile")
-    (cd "$bin_dir" && cp "${names[@]}" "$folder") || return 1
-    image "registry.example/ferrule:$version" "$folder" '{"Entrypoint": ["/ferrule"], "Cmd": ["--help"]}'
+    (cd "$1" && cp "${names[@]}" "$folder") && image "registry.example/ferrule:$2" "$folder" '{"Entrypoint": ["/ferrule"], "Cmd": ["--help"]}'
 }
 
 # ---------------------------------------------------------------------------------------------------------------
@@ -181,7 +203,9 @@ conf_dir = "/etc/cni/net.d"
 END
     start "$node" containerd env PATH="$CONTAINERD_BIN:$PATH" "$CONTAINERD_BIN/containerd" --config /run/containerd.toml
     until_true 60 ctr "$node" version || return 1
+    [ ! -e "$base/$node/images" ] || return 0
     for tar in "$base"/images/*.tar; do ctr "$node" images import "/mnt/images/${tar##*/}" >"$base/last" || return 1; done
+    touch "$base/$node/images"
 }
 
 # The kubelet without certificates: nothing else can reach the node.
@@ -199,6 +223,8 @@ authentication: {anonymous: {enabled: true}, webhook: {enabled: false}}
 authorization: {mode: AlwaysAllow}
 cgroupDriver: cgroupfs
 cgroupRoot: /$cgroup-$node
+clusterDNS: ["${address4[outside]}"]
+clusterDomain: cluster.local
 containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 enforceNodeAllocatable: []
 evictionHard: {memory.available: 1Mi, nodefs.available: 0%, imagefs.available: 0%}
@@ -218,7 +244,23 @@ END
         --node-ip="${address4[$node]},${address6[$node]}" --v=2
 }
 
+proxy_mode=nftables
 start_proxy() {
+    local node=$1
+    proxy_config "$node" && config proxy | on "$node" tee /run/proxy >"$base/last" || return 1
+    start "$node" proxy "$KUBERNETES_BIN/kube-proxy" --config=/run/proxy.yaml
+}
+
+# change_proxy MODE: kube-proxy of all nodes.
+change_proxy() {
+    local node
+    for node in "${workers[@]}"; do
+        halt "$node" proxy && on "$node" "$KUBERNETES_BIN/kube-proxy" --config=/run/proxy.yaml --cleanup || return 1
+        proxy_mode=$1 && proxy_config "$node" && resume "$node" proxy || return 1
+    done
+}
+
+proxy_config() {
     local node=$1
     on "$node" tee /run/proxy.yaml >"$base/last" <<END
 kind: KubeProxyConfiguration
@@ -226,11 +268,9 @@ apiVersion: kubeproxy.config.k8s.io/v1alpha1
 clientConnection: {kubeconfig: /run/proxy}
 conntrack: {maxPerCore: 0, min: 0}
 hostnameOverride: $node
-mode: nftables
+mode: $proxy_mode
 oomScoreAdj: 0
 END
-    config proxy | on "$node" tee /run/proxy >"$base/last"
-    start "$node" proxy "$KUBERNETES_BIN/kube-proxy" --config=/run/proxy.yaml
 }
 
 # Starts all of it, but no pod network.
@@ -248,11 +288,16 @@ start_cluster() {
 
 holders=()
 stop_cluster() {
-    local holder group groups
+    local holder
     for holder in "${holders[@]}"; do kill -KILL "$holder" 2>/dev/null; done
     wait 2>/dev/null
-    # Control groups outlive the namespaces: from the innermost outwards.
-    mapfile -t groups < <(find /sys/fs/cgroup -depth -type d -path "*/$cgroup-*" 2>/dev/null)
+    remove_groups "$cgroup-"
+}
+
+# remove_groups PREFIX: control groups outlive the namespaces. From the innermost outwards.
+remove_groups() {
+    local group groups
+    mapfile -t groups < <(find /sys/fs/cgroup -depth -type d -path "*/$1*" 2>/dev/null)
     for group in "${groups[@]}"; do
         for _ in {1..50}; do ! rmdir "$group" 2>/dev/null || break; sleep 0.1; done
     done
