@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -202,7 +202,7 @@ pub struct Options {
     /// The program `ferrule` for gc and repair [default: beside ferrule-node, then /opt/cni/bin/ferrule]
     #[arg(long, global = true, value_name = "FILE")]
     pub ferrule: Option<PathBuf>,
-    /// The node's root file system, for gc, repair and the health endpoint in a container
+    /// The node's root file system, for gc, repair, the health endpoint and the machine ID in a container
     #[arg(long, global = true, value_name = "DIR")]
     pub root: Option<PathBuf>,
     /// A watch that says nothing for so long is opened anew
@@ -217,6 +217,14 @@ pub struct Options {
 }
 
 impl Options {
+    /// The node's file with this path, as the daemon sees it.
+    pub fn seen(&self, path: &Path) -> PathBuf {
+        match &self.root {
+            Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
+            None => path.to_owned(),
+        }
+    }
+
     /// Checks the networks.
     ///
     /// # Errors
@@ -266,6 +274,15 @@ mod tests {
         assert_eq!(parse("").unwrap().command, None);
         for text in ["--json", "x", "--mode bgp", "--mtu 100", "--vxlan-id 16777216", "--cluster-cidr x"] {
             assert!(parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_nodes_files_are_below_its_root() {
+        for (text, seen) in [("", "/etc/machine-id"), ("--root=/proc/1/root", "/proc/1/root/etc/machine-id")]
+        {
+            let options = parse(text).unwrap().options;
+            assert_eq!(options.seen(&options.machine_id), Path::new(seen));
         }
     }
 

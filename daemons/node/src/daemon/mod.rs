@@ -42,7 +42,7 @@ pub async fn run(options: Options) -> Result<()> {
     let (figures, served) = watch::channel(serve::Figures::default());
     let (updates, mut update) = mpsc::channel(QUEUE);
     let (reports, report) = mpsc::channel(QUEUE);
-    let identity = Identity::find(&node, &options.machine_id);
+    let identity = Identity::find(&node, &options.seen(&options.machine_id));
     if identity.is_none() {
         log!("this machine has no identifier: no plan is kept in {}", options.plan_file.display());
     }

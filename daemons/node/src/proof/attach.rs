@@ -1,6 +1,6 @@
 //! Starts the process that makes or removes the endpoint.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -27,14 +27,6 @@ pub(super) fn request(options: &Options, wanted: Option<Wanted>) -> Request {
         plugins: plugins.unwrap_or_else(installed),
         root: options.root.clone(),
         wanted,
-    }
-}
-
-/// The file of the node with this path, as the daemon sees it.
-pub(super) fn seen(root: Option<&Path>, path: &Path) -> PathBuf {
-    match root {
-        Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
-        None => path.to_owned(),
     }
 }
 

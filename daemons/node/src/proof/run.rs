@@ -10,7 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
-use super::attach::{call, request, seen};
+use super::attach::{call, request};
 use super::echo::Echo;
 use super::endpoint::{Endpoint, NETNS, Outcome, Wanted, has_room, is_kept, used};
 use super::judge::{Missing, proofs, targets};
@@ -161,7 +161,7 @@ impl Keeper {
 
     fn attached(&mut self, outcome: Outcome) -> Option<Echo> {
         let former = self.endpoint.clone();
-        let path = seen(self.options.root.as_deref(), Path::new(NETNS[0]));
+        let path = self.options.seen(Path::new(NETNS[0]));
         let is_refused = matches!(outcome, Outcome::Refused(_));
         self.refused = self.refused.or_else(|| Some(SystemTime::now())).filter(|_| is_refused);
         let made = match outcome {
@@ -235,11 +235,11 @@ impl Keeper {
         }
         self.looked = now;
         let Some(wanted) = &self.wanted else { return };
-        let store = seen(self.options.root.as_deref(), &wanted.store);
+        let store = self.options.seen(&wanted.store);
         let Ok(used) = used(&store) else { return };
         let is_due = match &self.endpoint {
             Ok(endpoint) => {
-                let path = seen(self.options.root.as_deref(), Path::new(NETNS[0]));
+                let path = self.options.seen(Path::new(NETNS[0]));
                 !echo.is_some_and(|echo| echo.is_of(&path)) || !is_kept(endpoint, wanted, &store, &used)
             }
             Err(_) => self.is_denied && has_room(wanted, &used),

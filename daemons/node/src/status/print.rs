@@ -165,6 +165,8 @@ fn to_text(
             let found = family.and_then(|family| proofs.get(&(node.name.as_str(), family)));
             let shown = match (found, node.standing.as_str()) {
                 (None, _) => "-".to_owned(),
+                // The way has said it.
+                (Some(row), _) if row.why.as_ref() == Some(&network.detail) => row.proof.clone(),
                 (Some(row), standing @ ("new" | "not_ready" | "restarting")) if row.proof == "lost" => {
                     format!("{} ({})", row.to_text(now), standing.replace('_', " "))
                 }
@@ -218,6 +220,7 @@ mod tests {
         let peers = vec![
             row("n2", "IPv4", "lost", begin, Some("no answer")),
             row("n3", "IPv6", "proved", Some("2026-01-01T00:01:00Z"), None),
+            row("n3", "IPv4", "unknown", None, Some("it is so")),
         ];
         let local =
             vec![row("", "IPv4", "proved", begin, None), row("", "IPv6", "unknown", None, Some("it is off"))];
@@ -254,7 +257,12 @@ mod tests {
                     "n2",
                     vec![network("10.244.2.0/24", Way::Route, "via 192.0.2.2 dev eth0", Some("192.0.2.2"))],
                 ),
-                node("n3", vec![network("fd00::/64", Way::Refused, "it is so", None)]),
+                node(
+                    "n3",
+                    ["fd00::/64", "10.244.3.0/24"]
+                        .map(|pods| network(pods, Way::Refused, "it is so", None))
+                        .to_vec(),
+                ),
                 node("n4", vec![]),
             ],
             ..Status::default()
@@ -280,12 +288,13 @@ mod tests {
             "API server: not reached yet",
             "conflist (not written): 10.244.1.0/24, MTU 0",
             "no health endpoint",
-            "other nodes: 1 of 2 proved, the oldest 5 s ago",
+            "other nodes: 1 of 3 proved, the oldest 5 s ago",
             "pods of this node, IPv4: 65 s ago",
             "pods of this node, IPv6: unknown: it is off",
             "NODE PODS WAY SINCE PROOF ANSWER",
             "n2 10.244.2.0/24 via 192.0.2.2 dev eth0 2026-01-01T00:00:00Z lost since 2026-01-01T00:00:00Z: no answer (restarting) 0.2 ms",
             "n3 fd00::/64 refused: it is so 2026-01-01T00:00:00Z 5 s ago -",
+            "n3 10.244.3.0/24 refused: it is so 2026-01-01T00:00:00Z unknown -",
             "n4 - waits: the node has no podCIDR 2026-01-01T00:00:00Z - -",
         ];
         assert_eq!(lines, expected, "{text}");
