@@ -88,7 +88,7 @@ test_a_daemon_of_the_node_knows_the_others_from_its_disk() {
     lose_power_of_both || return 1
     for node in "${workers[@]}"; do unit "$node"; done
     for node in "${workers[@]}"; do
-        says "$node" ready && on "$node" /opt/cni/bin/ferrule-node status --no-probe | grep 'by the file of' || status=1
+        until_true 60 goes_by_the_file "$node" && says "$node" ready || status=1
     done
     until_true 120 static_answers node1 node2 && until_true 120 static_answers node2 node1 || status=1
     resume outside apiserver && until_true 60 kubectl get --raw=/readyz || return 1
@@ -101,4 +101,5 @@ test_a_daemon_of_the_node_knows_the_others_from_its_disk() {
     return "$status"
 }
 no_daemons() { [ -z "$(kubectl -n kube-system get pods -l app.kubernetes.io/name=ferrule-node -o name)" ]; }
+goes_by_the_file() { on "$1" /opt/cni/bin/ferrule-node status --no-probe | grep 'by the file of'; }
 follows() { on "$1" /opt/cni/bin/ferrule-node status --no-probe | grep 'followed since'; }

@@ -33,14 +33,24 @@ sig_network_images() {
     [ ! -e "$folder/bin/nc.openbsd" ] || mv "$folder/bin/nc.openbsd" "$folder/bin/nc"
     # The applets of busybox come first in its own shell.
     ln -sf bash "$folder/bin/sh"
+    # Beside glibc, wget of the static busybox breaks.
+    rm "$folder/bin/wget" && cat >"$folder/bin/wget" <<'END'
+#!/bin/bash
+while [ $# -gt 0 ]; do
+    case $1 in -T) seconds=$2; shift ;; -O) shift ;; -*) ;; *) url=$1 ;; esac
+    shift
+done
+exec curl --disable --silent --globoff --connect-timeout "${seconds:-5}" "$url"
+END
+    chmod +x "$folder/bin/wget"
     ln -s bin "$folder/sbin" && ln -s ../bin "$folder/usr/bin"
     cp "$KUBERNETES_BIN/agnhost" "$folder" && ln -s agnhost "$folder/agnhost-2"
     echo root:x:0:0:root:/root:/bin/sh >"$folder/etc/passwd"
     images=$("$KUBERNETES_BIN/e2e.test" --list-images 2>"$base/last") || return 1
-    for name in $(grep '/e2e-test-images/agnhost:' <<<"$images"); do
+    grep '/e2e-test-images/agnhost:' <<<"$images" | while read -r name; do
         image "$name" "$folder" '{"Env": ["PATH=/bin"], "Entrypoint": ["/agnhost"], "Cmd": ["pause"]}' || return 1
     done
-    for name in $(grep -E '/(busybox|pause):' <<<"$images"); do
+    grep -E '/(busybox|pause):' <<<"$images" | while read -r name; do
         image "$name" "$base/images/pod" '{"Env": ["PATH=/bin"], "Cmd": ["sleep", "2147483647"]}' || return 1
     done
 }
