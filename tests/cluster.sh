@@ -285,7 +285,7 @@ test_cleanup_leaves_the_nodes_as_they_were() {
         until_true 60 has_no_pods_netns "$node" && on "$node" /opt/cni/bin/ferrule-node cleanup || return 1
         equal "$(on "$node" ip route show proto 79; on "$node" ip -6 route show proto 79; on "$node" ls /run/netns | grep ferrule)" "" || return 1
         equal "$(on "$node" grep -l ferruleNode -r /etc/cni/net.d)" "" || return 1
-        equal "$(on "$node" nft list ruleset | grep -i ferrule)" "" || return 1
+        equal "$(on "$node" nft list ruleset | grep -E 'ferrule_node|ferrule_guard|FERRULE-NODE')" "" || return 1
     done
 }
 has_no_pods_netns() { ! on "$1" ls /run/netns | grep -qv ferrule; }

@@ -57,13 +57,19 @@ END
 
 # Two at a time, if ginkgo is there.
 test_sig_network() {
-    local status=0 run=("$KUBERNETES_BIN/e2e.test")
+    local status=0 node network run=("$KUBERNETES_BIN/e2e.test")
     local focus=${SIG_NETWORK:-\\[sig-network\\]}
     if [ -x "$KUBERNETES_BIN/ginkgo" ]; then
         run=("$KUBERNETES_BIN/ginkgo" --procs=2 --no-color --timeout=90m --focus="$focus" --skip="$left_out" "$KUBERNETES_BIN/e2e.test" --)
     else
         run+=(--ginkgo.no-color --ginkgo.timeout=90m --ginkgo.focus="$focus" --ginkgo.skip="$left_out")
     fi
+    # The API server is a proxy to pods.
+    for node in "${workers[@]}"; do
+        for network in $(kubectl get node "$node" -o jsonpath='{.spec.podCIDRs[*]}'); do
+            case $network in *:*) on outside ip route replace "$network" via "${address6[$node]}" ;; *) on outside ip route replace "$network" via "${address4[$node]}" ;; esac || return 1
+        done
+    done
     [ ! -x "$KUBERNETES_BIN/cluster-dns" ] || start outside dns "$KUBERNETES_BIN/cluster-dns" /run/admin
     on outside env KUBECONFIG=/run/admin "${run[@]}" --provider=local --num-nodes=2 --kubectl-path="$KUBERNETES_BIN/kubectl" --disable-log-dump \
         >"$base/sig-network.log" 2>&1 || status=1
