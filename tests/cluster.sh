@@ -103,9 +103,8 @@ test_one_manifest_makes_the_nodes_ready() {
 
 # clock NODE: BASE/NODE-seconds gets the time from the start of the daemon's process to its first "ready".
 clock() {
-    on "$1" bash -c 'until pid=$(pgrep -x ferrule-node); do sleep 0.05; done
-        start=$(cut -d " " -f 22 "/proc/$pid/stat")
-        until curl --silent --fail --max-time 2 --noproxy "*" http://127.0.0.1:9477/readyz >/run/readyz; do sleep 0.1; done
+    on "$1" bash -c 'until curl --silent --fail --max-time 2 --noproxy "*" http://127.0.0.1:9477/readyz >/run/readyz; do sleep 0.1; done
+        start=$(cut -d " " -f 22 "/proc/$(pgrep -o -x ferrule-node)/stat")
         echo "$(cut -d " " -f 1 /proc/uptime) $start $(getconf CLK_TCK)" | awk "{ print \$1 - \$2 / \$3 }"' </dev/null >"$base/$1-seconds" &
 }
 
@@ -114,7 +113,7 @@ test_a_daemon_is_ready_within_20_seconds() {
     for node in "${workers[@]}"; do
         seconds=$(cat "$base/$node-seconds")
         printf '%s: ready after %s s\n' "$node" "$seconds" >>"$base/measured"
-        awk "BEGIN { exit !($seconds < 20) }" || fail "$node: $seconds s" || return 1
+        awk "BEGIN { exit !($seconds > 0 && $seconds < 20) }" || fail "$node: $seconds s" || return 1
     done
 }
 
@@ -155,10 +154,11 @@ test_a_service_reaches_the_pods_of_both_nodes() {
 }
 
 test_node_ports_and_host_ports_answer_from_outside() {
-    local node address
+    local node address to
     for node in "${workers[@]}"; do
         for address in "${address4[$node]}" "${address6[$node]}"; do
-            answers on:outside "$address" 30080 "* web-*" || return 1
+            # Also a node whose FORWARD drops packets leads to pods of others.
+            for to in "${workers[@]}"; do answers on:outside "$address" 30080 "* ${pod[$to]}" || return 1; done
             [ "$address" = "${address6[$node]}" ] || answers on:outside "$address" 8080 "${address4[outside]} ${pod[$node]}" || return 1
         done
     done

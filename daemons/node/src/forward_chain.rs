@@ -7,8 +7,12 @@
 //! -A FERRULE-NODE -d PODCIDR -j ACCEPT
 //! ```
 //!
+//! It has the podCIDRs of all nodes: a node port of this node may lead to a pod of another node, for a client outside of the cluster.
+//! Neighbours are one network.
+//!
 //! The jump comes last, so what the administrator and Docker reject stays rejected.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -36,8 +40,8 @@ pub(crate) struct Part {
     /// The port of `socket`: the kernel's messages name it for our own changes.
     port: u32,
     listener: Listener,
-    /// The podCIDRs of the last [`Part::sync`], and what it could not open; `None` if another program may have changed the chains.
-    known: Option<(Vec<IpNetwork>, Faults)>,
+    /// The networks of the last [`Part::sync`], and what it could not open; `None` if another program may have changed the chains.
+    known: Option<([Vec<IpNetwork>; 2], Faults)>,
     /// When iptables-legacy was looked at.
     looked: Option<Instant>,
 }
@@ -62,44 +66,48 @@ impl Part {
         })
     }
 
-    /// Makes the chain where `FORWARD` drops packets, and removes it elsewhere. Returns what it cannot open.
+    /// Makes the chain where `FORWARD` drops packets, and removes it elsewhere. Returns what it cannot open. `pods`: the podCIDRs of this
+    /// node. `others`: those of the other nodes.
     ///
     /// # Errors
     /// The kernel refuses a request, or a program of iptables-legacy fails.
-    pub(crate) fn sync(&mut self, pods: &[IpNetwork]) -> Result<Faults> {
+    pub(crate) fn sync(&mut self, pods: &[IpNetwork], others: &BTreeSet<IpNetwork>) -> Result<Faults> {
+        let all = merged(pods.iter().chain(others).copied().collect());
         if self.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
             self.looked = Some(Instant::now());
             for family in IpFamily::ALL {
-                legacy(family, &chain(&of(family, pods)))?;
+                legacy(family, &chain(&of(family, &all)))?;
             }
         }
-        if let Some((_, faults)) = self.known.as_ref().filter(|(networks, _)| networks == pods) {
+        let networks = [pods.to_vec(), all];
+        if let Some((_, faults)) = self.known.as_ref().filter(|(known, _)| *known == networks) {
             return Ok(faults.clone());
         }
+        let [pods, all] = &networks;
         let mut faults = Vec::new();
         for family in IpFamily::ALL {
-            let networks = of(family, pods);
-            let (chain, table) = (chain(&networks), table(family));
+            let own = of(family, pods);
+            let (chain, table) = (chain(&of(family, all)), table(family));
             let found = nftables::chains(&mut self.socket, &[(table, FORWARD), (table, CHAIN)])?;
-            let [forward, own] = found.as_slice() else { continue };
+            let [forward, ours] = found.as_slice() else { continue };
             let drops = forward.as_ref().and_then(|chain| chain.base).is_some_and(|base| base.drops);
-            if drops && !networks.is_empty() {
+            if drops && !own.is_empty() {
                 chain.add(&mut self.socket, family).context("open FORWARD of iptables")?;
-            } else if own.is_some() {
+            } else if ours.is_some() {
                 remove(&mut self.socket, family)?;
             }
             let rules = nftables::rules(&mut self.socket, table, FORWARD)?;
             let stop = rules.iter().position(Rule::drops_everything);
             let is_let_through =
                 |stop: &usize| rules.iter().take(*stop).any(|rule| rule.accepts() && rule.has("payload"));
-            if let (Some(network), Some(_)) = (networks.first(), stop.filter(|stop| !is_let_through(stop))) {
+            if let (Some(network), Some(_)) = (own.first(), stop.filter(|stop| !is_let_through(stop))) {
                 faults.push((format!("FORWARD {family}"), format!(
                     "a rule in FORWARD of {} drops the packets of pods; {0} -I FORWARD -s {network} -j ACCEPT and {0} -I FORWARD -d {network} -j ACCEPT let them pass",
                     program(family)
                 )));
             }
         }
-        self.known = Some((pods.to_vec(), faults.clone()));
+        self.known = Some((networks, faults.clone()));
         Ok(faults)
     }
 
@@ -114,6 +122,30 @@ impl Part {
         self.listener.hear(|message| message.port != own && chain_of(message).is_some_and(is_it)).await;
         self.known = None;
     }
+}
+
+/// The same addresses in as few networks as can be.
+fn merged(networks: BTreeSet<IpNetwork>) -> Vec<IpNetwork> {
+    let whole = |network: IpNetwork, prefix: u8| {
+        let network = IpNetwork::new(network.ip(), prefix).ok()?;
+        IpNetwork::new(network.network(), prefix).ok()
+    };
+    let mut merged: Vec<IpNetwork> = Vec::new();
+    for mut network in networks {
+        if merged.last().is_some_and(|last| last.contains(network.ip())) {
+            continue;
+        }
+        while let (Some(last), Some(prefix)) = (merged.last(), network.prefix().checked_sub(1))
+            && last.prefix() == network.prefix()
+            && let Some(both) = whole(network, prefix)
+            && both.contains(last.ip())
+        {
+            merged.pop();
+            network = both;
+        }
+        merged.push(network);
+    }
+    merged
 }
 
 fn of(family: IpFamily, pods: &[IpNetwork]) -> Vec<IpNetwork> {
@@ -197,4 +229,30 @@ pub(crate) fn cleanup() -> Result<Vec<String>> {
         }
     }
     Ok(removed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_one_network() {
+        for (networks, expected) in [
+            ("", ""),
+            ("10.244.1.0/24", "10.244.1.0/24"),
+            ("10.244.1.0/24 10.244.2.0/24 10.244.3.0/24", "10.244.1.0/24 10.244.2.0/23"),
+            (
+                "10.244.0.0/24 10.244.1.0/24 10.244.2.0/24 10.244.3.0/24 fd00::/64 fd00:0:0:1::/64",
+                "10.244.0.0/22 fd00::/63",
+            ),
+            ("10.0.0.0/8 10.244.1.0/24 11.0.0.0/8", "10.0.0.0/7"),
+            ("0.0.0.0/1 128.0.0.0/1 ::/0", "0.0.0.0/0 ::/0"),
+        ] {
+            let parse =
+                |text: &str| text.split_whitespace().map(|network| network.parse().unwrap()).collect();
+            let expected: Vec<IpNetwork> =
+                expected.split_whitespace().map(|network| network.parse().unwrap()).collect();
+            assert_eq!(merged(parse(networks)), expected, "{networks}");
+        }
+    }
 }

@@ -302,7 +302,11 @@ fn forward_drops_packets() {
     one.reaches(&two);
     two.reaches(&one);
     let opened = |rules: &String| rules.lines().last() == Some("-A FORWARD -j FERRULE-NODE");
-    let has = "-A FERRULE-NODE -s 10.244.1.0/24 -j ACCEPT\n-A FERRULE-NODE -d 10.244.1.0/24 -j ACCEPT\n";
+    // A node port of this node may lead to a pod of another one.
+    let accepts = |network: &str| {
+        ["-s", "-d"].map(|end| format!("-A FERRULE-NODE {end} {network} -j ACCEPT\n")).concat()
+    };
+    let has = ["10.244.1.0/24", "10.244.2.0/23"].map(accepts).concat();
     let rules = |member: &Member| member.sh("iptables-nft -S FORWARD");
     for damage in [
         "iptables-nft -F",
@@ -312,7 +316,7 @@ fn forward_drops_packets() {
     ] {
         a.sh(damage);
         wait(damage, || rules(a), opened);
-        wait(damage, || a.sh("iptables-nft -S FERRULE-NODE"), |rules| rules.ends_with(has));
+        wait(damage, || a.sh("iptables-nft -S FERRULE-NODE"), |rules| rules.ends_with(&has));
     }
     wait("no chain", || b.sh("iptables-nft -S"), |rules| !rules.contains("FERRULE"));
     b.sh("iptables-nft -P FORWARD DROP");
