@@ -28,8 +28,8 @@ pub fn first(list: &Value) -> &Value {
 
 /// As [`first`], to change it. `None` if there is none.
 pub fn first_mut(list: &mut Value) -> Option<&mut Value> {
-    let is_folded = list["plugins"][0]["type"] == CHAIN;
-    list.pointer_mut(if is_folded { "/plugins/0/plugins/0" } else { "/plugins/0" })
+    let first = list.get_mut("plugins")?.get_mut(0)?;
+    if first["type"] == CHAIN { first.get_mut("plugins")?.get_mut(0) } else { Some(first) }
 }
 
 /// The plugins of a list, each chain in it replaced by its members. A runtime calls them with the same configurations, in the same order.
