@@ -224,13 +224,15 @@ fn changes(f: &Fixture) -> u32 {
 fn leaks_of_a_kind_share_a_look_and_a_change() {
     const EACH: u32 = 30;
     let (f, living) = with_kinds();
-    for (kind, plant) in KINDS {
+    // The kernel needs seconds to make many links.
+    let kinds = || KINDS.into_iter().filter(|(kind, _)| *kind != "ifb");
+    for (kind, plant) in kinds() {
         plant_kind(&f, kind, plant, EACH);
     }
     // A rule of another program leads to one of the chains: the kernel keeps this one, and no other.
-    f.node.sh("nft 'add chain bridge nat other; add rule bridge nat other jump cni-br-iface-budget-mac-spoof-check-7-eth0'").unwrap();
+    f.node.sh("nft 'add chain bridge nat other; add rule bridge nat other jump cni-br-iface-budget-mac-spoof-check-27-eth0'").unwrap();
     let leaks = f.leaks();
-    for (kind, _) in KINDS {
+    for (kind, _) in kinds() {
         let found = leaks.iter().filter(|leak| leak.starts_with(&format!("{kind} budget-"))).count();
         assert_eq!(found, EACH as usize, "{kind}: {leaks:#?}");
     }
@@ -239,12 +241,12 @@ fn leaks_of_a_kind_share_a_look_and_a_change() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let changed = changes(&f) - before;
     assert!(
-        said.contains("cannot remove mac spoof check port gone of container budget-mac-spoof-check-7"),
+        said.contains("cannot remove mac spoof check port gone of container budget-mac-spoof-check-27"),
         "{said}"
     );
-    assert!(said.contains(&format!("{} of {} leaks removed", 7 * EACH - 1, 7 * EACH)), "{said}");
-    // The refused chain is in a share of 25, which are then removed one by one.
-    assert!(changed < 2 * EACH, "{changed} changes: {said}");
+    assert!(said.contains(&format!("{} of {} leaks removed", 6 * EACH - 1, 6 * EACH)), "{said}");
+    // The refused chain is in the share of the last five, which are then removed one by one.
+    assert!(changed < EACH, "{changed} changes: {said}");
     f.node.sh("nft flush chain bridge nat other").unwrap();
     f.says("gc --yes");
     assert_eq!(f.leaks(), Vec::<String>::new());
