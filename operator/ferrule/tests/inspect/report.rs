@@ -177,6 +177,10 @@ fn a_report_tells_all_and_betrays_nothing() {
 fn a_broken_node_has_a_report() {
     let f = Fixture::new();
     let _pod = f.add(Origin::Ours, "report-broken", 18803);
+    // One with too much to list, before the other one.
+    let greedy = f.add(Origin::Ours, "report-a-greedy", 18804);
+    let routes = "awk 'BEGIN { for (i = 0; i < 30000; i++) printf \"route add 172.16.%d.%d/32 dev eth0\\n\", i / 256, i % 256 }'";
+    greedy.pod.sh(&format!("{routes} | ip -force -batch -")).unwrap();
     for (place, _) in FOLDERS {
         plant_all(&f.node, place);
     }
@@ -193,9 +197,15 @@ fn a_broken_node_has_a_report() {
     let (_, text) = report(&f, "--output - --root /", None, folder.path());
     let after = state();
     assert_eq!((before.0.diff(&after.0), before.1), (String::new(), after.1));
-    for seen in
-        ["1 sound, 0 failed", "cannot read the cached result", "it is no regular file", "net/ipv4/ip_forward"]
-    {
+    for seen in [
+        "2 sound, 0 failed",
+        "too much to list",
+        "cannot read the cached result",
+        "it is no regular file",
+        "net/ipv4/ip_forward",
+    ] {
         assert!(text.contains(seen), "{seen}: {text}");
     }
+    let pods = fs::read_to_string(folder.path().join("links-pods.txt")).unwrap();
+    assert!(pods.contains(" eth0 veth up"), "{pods}");
 }
