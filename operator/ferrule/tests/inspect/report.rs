@@ -110,7 +110,8 @@ fn a_report_tells_all_and_betrays_nothing() {
     let pods = [f.add(Origin::Ours, "report-alpha", 18801), f.add(Origin::Ours, "report-beta", 18802)];
     plant_names_and_secrets(&f);
     let hanging = tempfile::tempdir().unwrap();
-    let script = format!("#!/bin/sh\necho $$ >>{}/pid\nexec sleep 600\n", hanging.path().display());
+    let hangs = hanging.path().display();
+    let script = format!("#!/bin/sh\necho $$ >>{hangs}/pid\nenv >>{hangs}/env\nexec sleep 600\n");
     fs::write(hanging.path().join("nft"), script).unwrap();
     fs::set_permissions(hanging.path().join("nft"), fs::Permissions::from_mode(0o755)).unwrap();
 
@@ -118,6 +119,8 @@ fn a_report_tells_all_and_betrays_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (output, text) = report(&f, "", Some(hanging.path()), folder.path());
     assert_eq!(before.diff(&Snapshot::take(&f.node).unwrap()), "");
+    let environment = fs::read_to_string(hanging.path().join("env")).unwrap();
+    assert!(environment.contains("PATH=") && !environment.contains("envsecret7"), "{environment}");
     for pid in fs::read_to_string(hanging.path().join("pid")).unwrap().lines() {
         assert!(!Path::new("/proc").join(pid).exists(), "the hanging nft {pid} is left");
     }
