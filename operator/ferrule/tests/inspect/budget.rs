@@ -12,6 +12,7 @@ use cni_lab::testing::{Origin, ips_of};
 use cni_lab::{Place as _, TIMEOUT, bin_dir, eventually};
 use cni_runner::Network;
 use serde_json::json;
+use sha2::Digest as _;
 
 use crate::fixture::{Container, Fixture, PROGRAM, network};
 
@@ -145,10 +146,13 @@ const KINDS: [(&str, Plant); 7] = [
         ))
     }),
     ("masquerade", |name, _| {
-        let owner = Attachment { network: "gone", container_id: name, ifname: "eth0" };
-        let rule = "ip saddr 10.214.0.2 masquerade comment";
-        let comment = ferrule_masquerade::plan::comment(&owner);
-        Planted::Rules(format!("add rule inet cni_plugins_masquerade masq_checks {rule} \"{comment}\"\n"))
+        let hash = |text: &str| {
+            sha2::Sha512::digest(text)[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        let hashes = format!("{}-{}", hash("gone"), hash(&format!("eth0:{name}")));
+        let comment = format!("\"{hashes}, net: gone, if: eth0, id: {name}\"");
+        let rule = format!("ip saddr 10.214.0.2 masquerade comment {comment}");
+        Planted::Rules(format!("add rule inet cni_plugins_masquerade masq_checks {rule}\n"))
     }),
     ("firewall", |name, n| {
         let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 215, 0, 0)) + n);
