@@ -167,7 +167,8 @@ pub fn remove(
     all: &[Chains],
     are_dead: &mut dyn FnMut() -> Vec<bool>,
 ) -> Result<Vec<bool>, CniError> {
-    let is_concurrent = |error: &Error| error.is_conflict() || error.is_outdated();
+    // At a generation, a chain that the kernel keeps has a rule of another program that leads to it.
+    let is_concurrent = |error: &Error| error.is_outdated() || error.is_conflict() && !error.is_taken();
     let removed = retry(ATTEMPTS, is_concurrent, || {
         let generation = generation(socket)?;
         let mut found = present(socket, all)?;
