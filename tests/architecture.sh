@@ -191,6 +191,20 @@ dependencies_are_precise() {
         sed 's/$/: no crate uses it/' || true
 }
 
+# Features of the crates that cargo compiles for tests, as CRATE|FEATURE,... of each variant.
+features() {
+    cargo tree --locked --target x86_64-unknown-linux-gnu --prefix none --no-dedupe --format '{p}|{f}' "$@" |
+        sed -E 's/ \([^)]*\)//g' | sort -u
+}
+
+# Otherwise cargo compiles the plugins' tests a second time for those of the whole workspace. The libc of build scripts may differ.
+tests_are_compiled_once() {
+    local options
+    mapfile -t options < <(./tests/programs.sh --packages --of plugins)
+    awk -F '|' 'NR == FNR { known[$1]; has[$0]; next } $1 in known && !($0 in has) && $1 !~ /^libc / {
+        print "conformance/lab/Cargo.toml: no " $1 " with " $2 }' <(features "${options[@]}") <(features --workspace)
+}
+
 modules_have_no_circles() {
     printf '%s\n' "$code" "$other_code" | awk -f tests/circles.awk | sort -u | { tsort 2>&1 >/dev/null || true; } |
         awk '/contains a loop/ { circles++; next } { circle[circles] = circle[circles] " " $2 } END { for (i in circle) print circle[i] }'
@@ -246,7 +260,7 @@ other_code=$(code daemons/dhcp/src daemons/nic/src daemons/nic/proto/src daemons
 violations=0
 for rule in dependencies_point_downwards daemons_are_not_linked_into_the_plugins \
     only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
-    crates_are_free crates_come_from_crates_io crates_come_in_one_version dependencies_are_precise \
+    crates_are_free crates_come_from_crates_io crates_come_in_one_version dependencies_are_precise tests_are_compiled_once \
     only_host_local_and_installation_write_files only_tun_has_unsafe modules_have_no_circles files_are_short links_resolve pages_are_listed; do
     found=$("$rule")
     [ -n "$found" ] || continue
