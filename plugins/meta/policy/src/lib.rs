@@ -1,7 +1,8 @@
 //! The `policy` CNI plugin: a new pod that a network policy may select is isolated from its first packet on, until `ferrule-node` has decided.
 //!
 //! [`plan`] computes which elements announce a pod; it does not touch the kernel. [`elements`] adds, finds and deletes them in the table of
-//! [`ferrule_policy_kit::table`]. [`path`] refuses a pod whose packets this table does not see. [`verbs`] holds the steps of each verb, and
+//! [`ferrule_policy_kit::table`]. [`path`] refuses a pod whose packets this table does not see, [`waiting`] drops those
+//! that have passed it before. [`verbs`] holds the steps of each verb, and
 //! [`list`] is for the operator's tool.
 
 #![deny(missing_docs)]
@@ -11,6 +12,7 @@ pub mod list;
 pub mod path;
 pub mod plan;
 pub mod verbs;
+pub mod waiting;
 
 use cni_common::plugin::Plugin;
 use cni_common::spec::SpecVersion;

@@ -17,6 +17,7 @@ use ferrule_policy_kit::{Directions, Pod};
 use crate::elements::{self, Found};
 use crate::path;
 use crate::plan::{Owner, Plan, label, label_of};
+use crate::waiting;
 
 fn prev_result<'a>(call: &'a AddRequest<'_>) -> Result<&'a AddResult, CniError> {
     call.prev_result
@@ -45,7 +46,9 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     }
     path::check(&attachment, result)?;
     let mut socket = netfilter()?;
-    elements::add(&mut socket, &plan).inspect_err(|_| report_undo(remove(&mut socket, &plan.owner)))?;
+    let added = elements::add(&mut socket, &plan);
+    let added = added.and_then(|()| waiting::drop_all(&plan, result, call.ifname));
+    added.inspect_err(|_| report_undo(remove(&mut socket, &plan.owner)))?;
     Ok(result.clone())
 }
 

@@ -31,15 +31,19 @@ fn after_each_kill_a_removal_leaves_nothing() {
     let without_result = overlay(&config, &json!({"prevResult": null}));
     let removals = [("DEL", &config), ("DEL", &without_result), ("GC", &config)];
     for verb in ["ADD", "DEL", "GC"] {
-        world.ctx.add(&attachment, &config);
+        let renew = || world.nft("add table inet ferrule_pods; delete table inet ferrule_pods");
+        if verb == "ADD" {
+            renew()
+        } else {
+            drop(world.ctx.add(&attachment, &config))
+        }
         for (number, point) in world.kill_points(verb, &attachment, &config).iter().enumerate() {
-            let first = number % 2 == 0;
             if verb != "ADD" {
                 world.ctx.del(&attachment, &config);
                 world.ctx.add(&attachment, &config);
-            } else if first {
+            } else if number % 2 == 0 {
                 // The first ADD of a node.
-                world.nft("add table inet ferrule_pods; delete table inet ferrule_pods");
+                renew();
             }
             world.kill(point, verb, &attachment, &config);
             let (removal, config) = removals[number % 3];
@@ -136,8 +140,8 @@ fn calls_cost_few_messages_and_status_changes_nothing() {
             Trace::of(&world.node, &world.exec(verb, attachment, &config), "sendto,sendmsg,execve,socket");
         (trace.count(&["sendto", "sendmsg"]), trace.programs())
     };
-    // A look at the chains, and one batch.
-    assert_eq!(trace("ADD", &attachment), (2, 0));
+    // A look at the chains, and one batch; the link, and for each address a look for its neighbour entry and the deletion.
+    assert_eq!(trace("ADD", &attachment), (2 + 1 + 4, 0));
     let open = Attachment { args: args("open", "1"), ..attachment.clone() };
     assert_eq!(trace("ADD", &open), (0, 0), "of a namespace without policies");
     world.ctx.del(&attachment, &config);

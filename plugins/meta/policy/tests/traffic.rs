@@ -17,6 +17,8 @@ use serde_json::json;
 /// How many pods start; the figure of the issue of releases is 10000.
 const STARTS: &str = "FERRULE_POLICY_STARTS";
 const USUAL_STARTS: usize = 60;
+/// The node's addresses for pods.
+const GATEWAYS: [&str; 2] = ["10.1.0.1", "fd00:1::1"];
 const INSIDE: u16 = 7000;
 const OUTSIDE: u16 = 7001;
 const TICK: Duration = Duration::from_millis(1);
@@ -127,7 +129,7 @@ fn the_node_reaches_the_pod_and_the_pod_only_answers() {
                 let is_open = round == "released";
                 let outside = &world.outside[family];
                 let inwards = SocketAddr::new(address, 80);
-                let to_node = SocketAddr::new(world.address(family == 1), 53);
+                let to_node = SocketAddr::new(GATEWAYS[family].parse().unwrap(), 53);
                 assert_eq!(!silent(outside, proto, inwards), is_open, "{round}: {proto} to {inwards}");
                 assert_eq!(!silent(&pod, proto, to_node), is_open, "{round}: {proto} to {to_node}");
             }
@@ -178,8 +180,7 @@ fn forged_sources_and_fragments_do_not_pass() {
         .sh(&format!("ip -6 -o address show dev {} scope link", host_end["ifname"].as_str().unwrap()));
     let local = local.unwrap().split_whitespace().nth(3).unwrap().split('/').next().unwrap().to_owned();
     let on_node = bound(&world.node, "[::]:7002".parse().unwrap());
-    let index: u32 =
-        pod.sh("cat /proc/net/dev_mcast | grep eth0 | head -1 | cut -f1").unwrap().trim().parse().unwrap();
+    let index: u32 = pod.sh("ip -o link show eth0 | cut -d: -f1").unwrap().trim().parse().unwrap();
     let to_link = SocketAddr::V6(std::net::SocketAddrV6::new(local.parse().unwrap(), 7002, 0, index));
     let by_link = bound(&pod, "[::]:0".parse().unwrap());
     let outside =
