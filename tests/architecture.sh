@@ -46,6 +46,7 @@ writers=(
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec
     kit/kubelet/src/claims/folder.rs # the records of DRA claims, which ferrule-nic writes and gc removes
     plugins/ipam/dhcp/src/client.rs   # removes a lease's file beside the daemon's socket
+    kit/policy/src/isolated.rs # the folder of the file of isolated namespaces, which ferrule-node writes
     kit/src/state_file.rs   # in /run/cni, in flannel's folder and that of claims, or in the configured dataDir of tuning, flannel and host-device
 )
 
@@ -87,7 +88,7 @@ dependencies_point_downwards() {
             "daemons/dhcp": [["cni-common", "kernel", "plugin"], ["judge", "tests"]],
             "daemons/nic": [["cni-common", "kernel", "kit", "kit/kubelet", "daemons/nic/proto"], ["judge", "tests"]],
             "daemons/nic/proto":  [[], []],
-            "daemons/node": [["cni-common", "kernel", "kit"], ["judge", "tests"]],
+            "daemons/node": [["cni-common", "kernel", "kit", "kit/part"], ["judge", "tests"]],
             "judge":      [["judge"], ["kernel"]],
             "decoders":   [["cni-common", "kernel", "kit/kubelet", "plugin", "operator/inspect", "daemons/dhcp", "daemons/nic"], ["judge"]],
             "tests":      [["judge", "tests", "cni-common", "kernel", "kit", "kit/kubelet", "daemons/nic/proto"], ["plugin", "operator/ferrule"]]
@@ -144,7 +145,7 @@ only_host_local_and_installation_write_files() {
     # The report names the distribution. The log of calls has its configuration and a default file. /org names objects of D-Bus, /v1.PodResourcesLister a method of gRPC, and
     # text() takes a JSON pointer.
     grep -E '"/[a-z]' <<<"$others" |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/var/lib/ferrule"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/etc/os-release"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/var/lib/ferrule(/policy/isolated)?"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/etc/os-release"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 

@@ -37,6 +37,8 @@ pub enum Kind {
     Masquerade,
     /// An address that the firewall lets pass.
     Firewall,
+    /// The elements that isolate a pod for which `ferrule-node` has not decided yet.
+    Undecided,
     /// Chains that drop frames with another source address.
     #[serde(rename = "mac spoof check")]
     MacSpoof,
