@@ -14,6 +14,7 @@
 //! - [`repair`]: `ferrule repair` of the container's interface and of the host's end of its pair.
 //! - [`route`]: routes for the kernel; attributes that results before 1.1.0 lose.
 //! - [`sysctl`], [`hash`]: forwarding and router advertisements; the hashes in names of chains and links.
+//! - [`origin`]: what other networks of clusters leave on a node.
 //! - [`owner`]: owner labels: comments that name the attachment of an nf_tables element.
 //! - [`table`]: the rules, routes and unused routing tables of a container; the lock of the plugins that choose one: sbr, vrf.
 //! - [`sysfs`]: devices on a bus, and their links.
@@ -34,6 +35,7 @@ pub mod ipam;
 pub mod leftover;
 pub mod lock;
 pub mod netns;
+pub mod origin;
 pub mod owner;
 pub mod plan;
 pub mod presence;
