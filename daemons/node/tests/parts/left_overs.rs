@@ -31,17 +31,17 @@ const LEFT: [(&str, &str, &str); 4] = [
     (
         "kube-router",
         "echo '{}' >/run/net.d/10-kuberouter.conflist
-        ip link add kube-bridge type bridge; ip link add kube-dummy-if type dummy
+        ip link add kube-bridge type bridge
         ip link add pod0 type veth peer name pod1; ip link set pod0 master kube-bridge
         iptables-nft -N KUBE-ROUTER-FORWARD; iptables-nft -N KUBE-POD-FW-A; iptables-nft -A KUBE-POD-FW-A -j REJECT
         iptables-nft -A KUBE-ROUTER-FORWARD -j KUBE-POD-FW-A; iptables-nft -A FORWARD -j KUBE-ROUTER-FORWARD",
-        "! ip link show kube-bridge && ! ip link show kube-dummy-if",
+        "! ip link show kube-bridge",
     ),
     (
         "calico",
         "echo '{}' >/run/net.d/10-calico.conflist
         ip link add vxlan.calico type vxlan id 4096 dstport 4789 dev lo; ip route add blackhole 10.244.9.0/26 proto 80
-        ip link add cali12345 type veth peer name pod1; ip link add pod0 type dummy
+        ip link add cali12345 type veth peer name pod1
         iptables-nft -N cali-FORWARD; iptables-nft -N cali-tw-cali12345; iptables-nft -A cali-FORWARD -j cali-tw-cali12345
         iptables-nft -A FORWARD -m comment --comment 'cali:x' -j cali-FORWARD
         iptables-nft -A FORWARD -m comment --comment 'cali:y' -m mark --mark 0x10000/0x10000 -j ACCEPT
