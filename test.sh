@@ -24,7 +24,8 @@ in namespaces of its own. Steps, always in this order:
   packages  install the Debian packages that are missing (install.sh --deps-only), and
             unpack Debian's kernel into /var/cache
   lint      format, shellcheck, tests/architecture.sh (the rules of ARCHITECTURE.md),
-            tests/workflows.sh (the files in .github), tests/manifests.sh (kustomize and helm),
+            tests/workflows.sh (the files in .github), tests/semver.sh (the API of cni-common),
+            tests/manifests.sh (kustomize and helm),
             docs/book.sh (the documents as a book)
   build     the static programs (build.sh); it begins before lint
   unit      the tests of the plugins, of the command line and of what they are made of, with
@@ -138,9 +139,14 @@ shell() {
 
 architecture() { ./tests/architecture.sh; }
 
-workflows() {
+workflows() { remarking ./tests/workflows.sh; }
+
+api() { remarking ./tests/semver.sh; }
+
+# Runs a check that may skip itself.
+remarking() {
     local status=0
-    ./tests/workflows.sh | tee "$log" || status=$?
+    "$@" | tee "$log" || status=$?
     mapfile -t -O ${#remarks[@]} remarks < <(grep -o 'REMARK skipped: .*' "$log" | cut -d ' ' -f 2-)
     return "$status"
 }
@@ -292,7 +298,7 @@ if [ "${wanted[packages]-}" ]; then
 fi
 [ -z "${wanted[build]-}" ] || start_build
 if [ "${wanted[lint]-}" ]; then
-    for check in fmt shell architecture workflows manifests book; do
+    for check in fmt shell architecture workflows manifests api book; do
         step "lint: $check" "$check" || end
     done
 fi

@@ -13,6 +13,7 @@
 //! - [`check`]: CHECK of the container's interface: `prevResult`, link, MAC address, addresses, routes.
 //! - [`repair`]: `ferrule repair` of the container's interface and of the host's end of its pair.
 //! - [`route`]: routes for the kernel; attributes that results before 1.1.0 lose.
+//! - [`fold`]: a network as a list of plugins, or as one `chain`. Pure.
 //! - [`sysctl`], [`hash`]: forwarding and router advertisements; the hashes in names of chains and links.
 //! - [`origin`]: what other networks of clusters leave on a node.
 //! - [`owner`]: owner labels: comments that name the attachment of an nf_tables element.
@@ -30,6 +31,7 @@ pub mod check;
 pub mod cluster;
 pub mod config;
 pub mod container;
+pub mod fold;
 pub mod hash;
 pub mod ipam;
 pub mod leftover;

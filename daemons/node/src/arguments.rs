@@ -155,6 +155,9 @@ pub struct Options {
     /// The built-in conflist's plugin for the pod's interface
     #[arg(long, global = true, value_enum, default_value = "auto")]
     pub main: Main,
+    /// The built-in conflist has one plugin, chain, which runs the others in one process; off: a list
+    #[arg(long, global = true, value_enum, default_value = "on")]
+    pub chain: Switch,
     /// The MTU of the pods [default: that of the uplink, less what VXLAN or WireGuard takes]
     #[arg(long, global = true, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     pub mtu: Option<u32>,
