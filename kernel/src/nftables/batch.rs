@@ -2,6 +2,7 @@
 
 use super::expr::Expr;
 use super::generation::Generation;
+use super::table_state::{OWNER, PERSIST, TABLE_FLAGS};
 use super::{ChainType, Error, Hook, SUBSYSTEM, Table, header, kind, userdata};
 use crate::netlink::message::{F_APPEND, F_CREATE, F_EXCL};
 use crate::netlink::{Message, Socket};
@@ -96,6 +97,15 @@ impl Batch {
         let message = request(NEW_TABLE, F_CREATE, table).attr_text(TABLE_NAME, table.name);
         let message = message.attr_if(TABLE_USERDATA, comment.map(userdata::encode));
         self.push(format!("add table {table}"), message)
+    }
+
+    /// Adds a table that only this batch's socket may change, and that stays when the socket is closed (`owner` and `persist`, since
+    /// Linux 6.9). Claims an existing one that has these flags and whose owner is gone.
+    pub fn own_table(&mut self, table: Table<'_>, comment: Option<&str>) -> &mut Self {
+        let message = request(NEW_TABLE, F_CREATE, table).attr_text(TABLE_NAME, table.name);
+        let message = message.attr_be32(TABLE_FLAGS, OWNER | PERSIST);
+        let message = message.attr_if(TABLE_USERDATA, comment.map(userdata::encode));
+        self.push(format!("own table {table}"), message)
     }
 
     /// Adds a chain; with a hook it is a base chain. An existing chain stays unchanged, but the request costs
