@@ -2,7 +2,6 @@
 
 use super::expr::Expr;
 use super::generation::Generation;
-use super::table_state::{OWNER, PERSIST, TABLE_FLAGS};
 use super::{ChainType, Error, Hook, SUBSYSTEM, Table, header, kind, userdata};
 use crate::netlink::message::{F_APPEND, F_CREATE, F_EXCL};
 use crate::netlink::{Message, Socket};
@@ -24,6 +23,12 @@ pub(super) const DEL_RULE: u16 = 8;
 
 /// `NFTA_TABLE_NAME`.
 pub(super) const TABLE_NAME: u16 = 1;
+/// `NFTA_TABLE_FLAGS`.
+pub(super) const TABLE_FLAGS: u16 = 2;
+/// `NFT_TABLE_F_OWNER`
+pub(super) const OWNER: u32 = 2;
+/// `NFT_TABLE_F_PERSIST`
+pub(super) const PERSIST: u32 = 4;
 /// `NFTA_TABLE_USERDATA`, since Linux 5.10. Earlier kernels ignore it, so the table has no comment.
 const TABLE_USERDATA: u16 = 6;
 

@@ -1,19 +1,13 @@
 //! The flags of a table.
 
-use super::batch::TABLE_NAME;
+use super::batch::{OWNER, PERSIST, TABLE_FLAGS, TABLE_NAME};
 use super::read::{GET_TABLE, HEADER, be32, found};
 use super::{Error, Table, kind};
 use crate::netlink::message::find_attr;
 use crate::netlink::{Message, Socket};
 
-/// `NFTA_TABLE_FLAGS`.
-pub(super) const TABLE_FLAGS: u16 = 2;
 /// `NFT_TABLE_F_DORMANT`
 const DORMANT: u32 = 1;
-/// `NFT_TABLE_F_OWNER`
-pub(super) const OWNER: u32 = 2;
-/// `NFT_TABLE_F_PERSIST`
-pub(super) const PERSIST: u32 = 4;
 
 /// What the flags of a table say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
