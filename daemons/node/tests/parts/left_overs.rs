@@ -56,8 +56,7 @@ const KEPT: &str = "iptables-nft -N KUBE-FORWARD; iptables-nft -A FORWARD -j KUB
 const ARE_KEPT: &str =
     "ip link show other0 && ip link show other1 && iptables-nft -S FORWARD | grep KUBE-FORWARD &&
     iptables-nft -t nat -S CNI-HOSTPORT-DNAT && ls /run/net.d/20-ferrule.conflist";
-const RULESET: &str =
-    "nft -s list ruleset; ip -o link | cut -d : -f 2; ip route | sed 's/ linkdown//'; find /run/net.d /run/cni-ipam-state 2>/dev/null || true";
+const RULESET: &str = "nft -s list ruleset; ip -o link | cut -d : -f 2; ip route | sed 's/ linkdown//'; find /run/net.d /run/cni-ipam-state 2>/dev/null || true";
 
 struct Run {
     code: Option<i32>,
