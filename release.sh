@@ -140,7 +140,12 @@ documents() {
     cp release/MUSL.txt "$1/licences"
     cp "$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html" "$1/licences/RUST-STD.html"
     cp -r examples/*.conflist examples/*.yaml examples/runtimes "$1/examples"
-    cp examples/dra/*.yaml examples/dra/*.conflist "$1/examples/dra"
+    cp examples/dra/*.conflist "$1/examples/dra"
+    # The chart has links to the manifests.
+    cp -rL examples/chart examples/overlays "$1/examples"
+    set_version "$1/examples/chart/files" examples/chart/files/*.yaml
+    sed -i -E "s/^(version|appVersion): .*/\\1: $version/" "$1/examples/chart/Chart.yaml"
+    set_version "$1/examples/dra" examples/dra/*.yaml
     set_version "$1/examples/kubernetes" examples/kubernetes/*.yaml
     cp examples/monitoring/*.json examples/monitoring/*.yaml "$1/examples/monitoring"
 }

@@ -24,7 +24,9 @@ in namespaces of its own. Steps, always in this order:
   packages  install the Debian packages that are missing (install.sh --deps-only), and
             unpack Debian's kernel into /var/cache
   lint      format, shellcheck, tests/architecture.sh (the rules of ARCHITECTURE.md),
-            tests/workflows.sh (the files in .github), docs/book.sh (the documents as a book)
+            tests/workflows.sh (the files in .github), tests/semver.sh (the API of cni-common),
+            tests/manifests.sh (kustomize and helm),
+            docs/book.sh (the documents as a book)
   build     the static programs (build.sh); it begins before lint
   unit      the tests of the plugins, of the command line and of what they are made of, with
             the plugins just built in FERRULE_BIN_DIR; the conformance suite on our plugins,
@@ -137,9 +139,21 @@ shell() {
 
 architecture() { ./tests/architecture.sh; }
 
-workflows() {
+workflows() { remarking ./tests/workflows.sh; }
+
+api() { remarking ./tests/semver.sh; }
+
+# Runs a check that may skip itself.
+remarking() {
     local status=0
-    ./tests/workflows.sh | tee "$log" || status=$?
+    "$@" | tee "$log" || status=$?
+    mapfile -t -O ${#remarks[@]} remarks < <(grep -o 'REMARK skipped: .*' "$log" | cut -d ' ' -f 2-)
+    return "$status"
+}
+
+manifests() {
+    local status=0
+    ./tests/manifests.sh 2>&1 | tee "$log" || status=$?
     mapfile -t -O ${#remarks[@]} remarks < <(grep -o 'REMARK skipped: .*' "$log" | cut -d ' ' -f 2-)
     return "$status"
 }
@@ -284,7 +298,7 @@ if [ "${wanted[packages]-}" ]; then
 fi
 [ -z "${wanted[build]-}" ] || start_build
 if [ "${wanted[lint]-}" ]; then
-    for check in fmt shell architecture workflows book; do
+    for check in fmt shell architecture workflows manifests api book; do
         step "lint: $check" "$check" || end
     done
 fi

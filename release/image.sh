@@ -40,7 +40,7 @@ for tarball in "${tarballs[@]}"; do
     arch=${file##*-} version=${file#ferrule-} version=${version%-linux-*}
     podman manifest inspect "$name:$version" >/dev/null 2>&1 || podman manifest create "$name:$version" >/dev/null
     tar -C "$work" -xf "$tarball"
-    podman build --platform "linux/$arch" --timestamp 0 --manifest "$name:$version" --file "$work/$file/Containerfile" "$work/$file/bin"
+    podman build --no-cache --platform "linux/$arch" --timestamp 0 --manifest "$name:$version" --file "$work/$file/Containerfile" "$work/$file/bin"
 done
 if [ "$push" ]; then
     podman manifest push --all "$name:$version" "docker://$name:$version"

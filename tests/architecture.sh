@@ -46,6 +46,7 @@ writers=(
     kernel/src/tun.rs       # /dev/net/tun; /proc/thread-self/attr/exec
     kit/kubelet/src/claims/folder.rs # the records of DRA claims, which ferrule-nic writes and gc removes
     plugins/ipam/dhcp/src/client.rs   # removes a lease's file beside the daemon's socket
+    kit/policy/src/isolated.rs # the folder of the file of isolated namespaces, which ferrule-node writes
     kit/src/state_file.rs   # in /run/cni, in flannel's folder and that of claims, or in the configured dataDir of tuning, flannel and host-device
 )
 
@@ -87,7 +88,7 @@ dependencies_point_downwards() {
             "daemons/dhcp": [["cni-common", "kernel", "plugin"], ["judge", "tests"]],
             "daemons/nic": [["cni-common", "kernel", "kit", "kit/kubelet", "daemons/nic/proto"], ["judge", "tests"]],
             "daemons/nic/proto":  [[], []],
-            "daemons/node": [["cni-common", "kernel", "kit"], ["judge", "tests"]],
+            "daemons/node": [["cni-common", "kernel", "kit", "kit/part"], ["judge", "tests"]],
             "judge":      [["judge"], ["kernel"]],
             "decoders":   [["cni-common", "kernel", "kit/kubelet", "plugin", "operator/inspect", "daemons/dhcp", "daemons/nic"], ["judge"]],
             "tests":      [["judge", "tests", "cni-common", "kernel", "kit", "kit/kubelet", "daemons/nic/proto"], ["plugin", "operator/ferrule"]]
@@ -144,7 +145,7 @@ only_host_local_and_installation_write_files() {
     # The report names the distribution. The log of calls has its configuration and a default file. /org names objects of D-Bus, /v1.PodResourcesLister a method of gRPC, and
     # text() takes a JSON pointer.
     grep -E '"/[a-z]' <<<"$others" |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/var/lib/ferrule"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/etc/os-release"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/var/lib/ferrule(/policy/isolated)?"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/etc/os-release"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 
@@ -189,6 +190,20 @@ dependencies_are_precise() {
     sed -n '/^\[workspace\.dependencies\]/,/^\[/s/^\([a-z0-9_-]*\) *=.*/\1/p' Cargo.toml |
         grep -vxFf <(jq -r '.packages[].dependencies[] | .rename // .name' <<<"$metadata") |
         sed 's/$/: no crate uses it/' || true
+}
+
+# Features of the crates that cargo compiles for tests, as CRATE|FEATURE,... of each variant.
+features() {
+    cargo tree --locked --target x86_64-unknown-linux-gnu --prefix none --no-dedupe --format '{p}|{f}' "$@" |
+        sed -E 's/ \([^)]*\)//g' | sort -u
+}
+
+# Otherwise cargo compiles the plugins' tests a second time for those of the whole workspace. The libc of build scripts may differ.
+tests_are_compiled_once() {
+    local options
+    mapfile -t options < <(./tests/programs.sh --packages --of plugins)
+    awk -F '|' 'NR == FNR { known[$1]; has[$0]; next } $1 in known && !($0 in has) && $1 !~ /^libc / {
+        print "conformance/lab/Cargo.toml: no " $1 " with " $2 }' <(features "${options[@]}") <(features --workspace)
 }
 
 modules_have_no_circles() {
@@ -246,7 +261,7 @@ other_code=$(code daemons/dhcp/src daemons/nic/src daemons/nic/proto/src daemons
 violations=0
 for rule in dependencies_point_downwards daemons_are_not_linked_into_the_plugins \
     only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
-    crates_are_free crates_come_from_crates_io crates_come_in_one_version dependencies_are_precise \
+    crates_are_free crates_come_from_crates_io crates_come_in_one_version dependencies_are_precise tests_are_compiled_once \
     only_host_local_and_installation_write_files only_tun_has_unsafe modules_have_no_circles files_are_short links_resolve pages_are_listed; do
     found=$("$rule")
     [ -n "$found" ] || continue

@@ -5,7 +5,7 @@ export LC_ALL=C
 
 usage() {
     cat <<END
-Usage: tests/programs.sh [--compile|--list] [--of plugins|system] [CARGO'S OPTIONS FOR TARGETS ...]
+Usage: tests/programs.sh [--compile|--list|--packages] [--of plugins|system] [CARGO'S OPTIONS FOR TARGETS ...]
 
 Runs the test programs of the workspace, or those of the targets that are named, such as
 "--test suite". "cargo test" runs one program after the other, but most tests wait for the
@@ -18,6 +18,7 @@ for that.
   --of system   only the rest: daemons, whole nodes under runtimes, clusters
   --compile     compiles them, and runs nothing
   --list        prints a line "PROGRAM|FOLDER|CARGO'S OPTIONS" for each program instead
+  --packages    prints cargo's options for the crates that it would compile
 END
 }
 
@@ -34,6 +35,12 @@ options() {
     mapfile -t options < <(cargo metadata --locked --no-deps --format-version 1 |
         jq -r --arg plugins "$plugins" '.workspace_root as $root | .packages[]
             | select(.manifest_path | ltrimstr($root) | test($plugins)) | "--package=" + .name')
+}
+
+packages() {
+    local options
+    options
+    printf '%s\n' "${options[@]}"
 }
 
 compile() {
@@ -100,7 +107,7 @@ while true; do
         usage
         exit
         ;;
-    --compile | --list) do=${1#--} ;;
+    --compile | --list | --packages) do=${1#--} ;;
     --of)
         of=${2-}
         [[ $of == plugins || $of == system ]] || { usage >&2; exit 2; }

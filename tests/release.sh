@@ -87,7 +87,7 @@ test_the_tarball_has_everything() {
         LC_ALL=C.UTF-8 man -l "$page" | grep -q "^NAME" || fail "$page is no page"
         grep -q "^cni-.* the CNI plugin" "$page" || fail "$page has no name for whatis"
     done
-    for file in daemonset*.yaml examples/kubernetes/ferrule.yaml; do
+    for file in daemonset*.yaml examples/{kubernetes,chart/files}/ferrule.yaml examples/{dra,chart/files}/ferrule-nic.yaml; do
         grep -qF "ferrule:$version" "$file" && ! grep -q @ "$file" || fail "$file names another version"
     done
     [ -z "$(tar -tvf "$tarball" | awk '$2 != "0/0" || substr($1, 6, 1) == "w" || substr($1, 9, 1) == "w"')" ] || fail "owners or modes"

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 use nix::sys::statfs::{FsType, NSFS_MAGIC, PROC_SUPER_MAGIC, statfs};
@@ -25,9 +26,9 @@ pub struct NetnsError {
     text: String,
 }
 
-/// An open network namespace.
-#[derive(Debug)]
-pub struct Netns(File);
+/// An open network namespace. A clone is the same descriptor.
+#[derive(Clone, Debug)]
+pub struct Netns(Arc<File>);
 
 impl Netns {
     /// Opens the network namespace at `path`: a bind mount of one, or `/proc/PID/ns/net`.
@@ -50,7 +51,7 @@ impl Netns {
         }
         // rustix sets close-on-exec in the same call. File::open in musl makes a second one.
         match open(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(file) => Ok(Netns(file.into())),
+            Ok(file) => Ok(Netns(Arc::new(file.into()))),
             Err(rustix::io::Errno::NOENT) => Err(not_found()),
             Err(errno) => Err(failed(errno.into())),
         }

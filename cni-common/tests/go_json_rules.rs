@@ -302,3 +302,11 @@ fn has_key_ignores_case_and_value() {
     assert!(!json.has_key("inner") && !json.has_key("ingress"));
     assert!(!Json::parse(b"[1]").unwrap().has_key("1"));
 }
+
+/// serde_json refuses what is deeper, instead of a full stack.
+#[test]
+fn nesting_is_limited() {
+    let nested = |levels: usize| format!("{{\"raw\": {}{}}}", "[".repeat(levels), "]".repeat(levels));
+    let decode = |text: String| conf(text).is_ok();
+    assert!(decode(nested(120)) && !decode(nested(128)) && !decode(nested(100_000)));
+}

@@ -8,7 +8,7 @@ mod common;
 use std::net::{SocketAddr, UdpSocket};
 
 use common::{isolated, sh};
-use ferrule_kernel::conntrack::{DST_NAT, Filter, UDP, delete, flows};
+use ferrule_kernel::conntrack::{DST_NAT, Filter, Peer, UDP, all_flows, delete, flows, flows_of};
 use ferrule_kernel::ip::IpFamily;
 
 /// A UDP client that has sent a packet to `to`, which makes a flow. Returns the socket and its own address.
@@ -31,7 +31,7 @@ fn flows_are_listed_by_filter_and_deleted_one_by_one() {
         let (_three, third) = client("127.0.0.1:54");
         let (_four, fourth) = client("[::1]:53");
         let of = |family, dst_port: Option<u16>| Filter { family, proto: UDP, dst_port };
-        let mut list = |filter| {
+        let list = |socket: &mut ferrule_kernel::netlink::Socket, filter| {
             let mut found = flows(socket, filter).unwrap();
             found.sort_by_key(|flow| flow.original.src_port);
             found
@@ -44,16 +44,34 @@ fn flows_are_listed_by_filter_and_deleted_one_by_one() {
             ports.sort_unstable();
             ports
         };
-        let dns = list(of(IpFamily::V4, Some(53)));
+        let dns = list(socket, of(IpFamily::V4, Some(53)));
         assert_eq!(sources(&dns), sorted(&[first, second]));
-        assert_eq!(sources(&list(of(IpFamily::V4, None))), sorted(&[first, second, third]));
-        assert_eq!(sources(&list(of(IpFamily::V6, Some(53)))), [fourth.port()]);
-        assert!(list(Filter { family: IpFamily::V4, proto: 132, dst_port: None }).is_empty());
+        assert_eq!(sources(&list(socket, of(IpFamily::V4, None))), sorted(&[first, second, third]));
+        assert_eq!(sources(&list(socket, of(IpFamily::V6, Some(53)))), [fourth.port()]);
+        assert!(list(socket, Filter { family: IpFamily::V4, proto: 132, dst_port: None }).is_empty());
         // Original destination, translated destination, and status.
         let flow = dns.iter().find(|flow| flow.original.src_port == first.port()).unwrap();
         assert_eq!((flow.proto, flow.original.src, flow.original.dst), (UDP, first.ip(), first.ip()));
         assert_eq!((flow.reply.src, flow.reply.src_port), ([127, 0, 0, 2].into(), 5353));
-        assert!(flow.status & DST_NAT != 0 && list(of(IpFamily::V4, Some(54)))[0].status & DST_NAT == 0);
+        assert!(
+            flow.status & DST_NAT != 0 && list(socket, of(IpFamily::V4, Some(54)))[0].status & DST_NAT == 0
+        );
+
+        // By one end: the server is the one behind the translation.
+        for (peer, expected) in [
+            (Peer::Server([127, 0, 0, 2].into()), sorted(&[first, second])),
+            (Peer::Server([127, 0, 0, 1].into()), vec![third.port()]),
+            (Peer::Client([127, 0, 0, 1].into()), sorted(&[first, second, third])),
+            (Peer::Client([127, 0, 0, 9].into()), vec![]),
+            (Peer::Client(fourth.ip()), vec![fourth.port()]),
+        ] {
+            let mut found = sources(&flows_of(socket, peer).unwrap());
+            found.sort_unstable();
+            assert_eq!(found, expected, "{peer:?}");
+        }
+        let mut all = 0;
+        all_flows(socket, IpFamily::V4, |_| all += 1).unwrap();
+        assert_eq!(all, 3);
 
         let gone = std::slice::from_ref(flow);
         assert_eq!(delete(socket, gone), Ok(1));

@@ -13,7 +13,9 @@
 //! - [`check`]: CHECK of the container's interface: `prevResult`, link, MAC address, addresses, routes.
 //! - [`repair`]: `ferrule repair` of the container's interface and of the host's end of its pair.
 //! - [`route`]: routes for the kernel; attributes that results before 1.1.0 lose.
+//! - [`fold`]: a network as a list of plugins, or as one `chain`. Pure.
 //! - [`sysctl`], [`hash`]: forwarding and router advertisements; the hashes in names of chains and links.
+//! - [`origin`]: what other networks of clusters leave on a node.
 //! - [`owner`]: owner labels: comments that name the attachment of an nf_tables element.
 //! - [`table`]: the rules, routes and unused routing tables of a container; the lock of the plugins that choose one: sbr, vrf.
 //! - [`sysfs`]: devices on a bus, and their links.
@@ -29,11 +31,13 @@ pub mod check;
 pub mod cluster;
 pub mod config;
 pub mod container;
+pub mod fold;
 pub mod hash;
 pub mod ipam;
 pub mod leftover;
 pub mod lock;
 pub mod netns;
+pub mod origin;
 pub mod owner;
 pub mod plan;
 pub mod presence;

@@ -1,7 +1,7 @@
 //! Owner labels: comments of nf_tables elements that name the attachment to which they belong.
 
 use cni_common::plugin::Attachment;
-use ferrule_kernel::nftables::{COMMENT_MAX, cut_comment};
+use ferrule_kernel::nftables::COMMENT_MAX;
 
 use crate::hash::sha512_hex;
 
@@ -9,12 +9,20 @@ use crate::hash::sha512_hex;
 /// that is too long for a comment is truncated and starts with two hashes, of the network and of the whole
 /// label: `~HASH-HASH/`.
 pub fn label(owner: &Attachment<'_>) -> String {
+    label_within(owner, COMMENT_MAX)
+}
+
+/// As [`label`], for a place that has room for fewer bytes. The hashes need 35 of them.
+pub fn label_within(owner: &Attachment<'_>, room: usize) -> String {
     let plain = format!("{}/{}/{}", owner.network, owner.ifname, owner.container_id);
-    if plain.len() <= COMMENT_MAX {
+    if plain.len() <= room {
         return plain;
     }
-    let label = format!("{}{}/{plain}", network_prefix(owner.network), sha512_hex(&plain, 16));
-    cut_comment(&label).to_owned()
+    let mut label = format!("{}{}/{plain}", network_prefix(owner.network), sha512_hex(&plain, 16));
+    while label.len() > room {
+        label.pop();
+    }
+    label
 }
 
 /// Decodes a label. Returns `None` for a truncated label and for a comment of another program.
@@ -86,6 +94,8 @@ mod tests {
         assert_eq!(parse(&truncated), None);
         assert!(is_on(&truncated, "pods") && !is_on(&truncated, "pod"));
         assert_ne!(key_of(&truncated), key_of(&other));
+        let short = label_within(&ONE, 12);
+        assert!(short.len() == 12 && short.starts_with('~') && label_within(&ONE, 13) == label(&ONE));
     }
 
     #[test]

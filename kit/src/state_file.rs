@@ -3,7 +3,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use cni_common::spec::{CniError, Code, Failures};
@@ -167,6 +167,34 @@ pub fn remove(path: &Path) -> Result<(), CniError> {
         Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem && is_gone(path) => Ok(()),
         Err(error) if !is_absent(&error) => Err(failed("remove", path, &error)),
         _ => Ok(()),
+    }
+}
+
+/// A file as it was seen. One that is written again, or replaced, has another time of change or another inode number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seen {
+    path: PathBuf,
+    inode: (u64, u64),
+    changed: (i64, i64),
+}
+
+impl Seen {
+    /// The file as it is now; `None` if there is none.
+    pub fn now(path: &Path) -> Option<Self> {
+        let found = fs::symlink_metadata(path).ok()?;
+        let (inode, changed) = ((found.dev(), found.ino()), (found.ctime(), found.ctime_nsec()));
+        Some(Seen { path: path.to_owned(), inode, changed })
+    }
+
+    /// Removes the file, if it is still as it was seen. Whether it was.
+    ///
+    /// # Errors
+    /// Code 5 if it cannot be removed.
+    pub fn remove(&self) -> Result<bool, CniError> {
+        match Seen::now(&self.path).as_ref() == Some(self) {
+            true => remove(&self.path).map(|()| true),
+            false => Ok(false),
+        }
     }
 }
 

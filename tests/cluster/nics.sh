@@ -50,7 +50,7 @@ test_the_driver_publishes_the_nics() {
     kubectl -n kube-system patch daemonset ferrule-node --type=json \
         --patch '[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "--template=/run/ferrule/template"}]' || return 1
     daemons_ready && on node1 grep -q '"claims"' /etc/cni/net.d/10-ferrule.conflist || return 1
-    sed "s/ferrule:latest/ferrule:$version/; s/'eth\*', 'ens\*'/'nic*'/; s/\[physical\]/[veth]/" \
+    sed "s/\(ferrule\):[^ ]*$/\1:$version/; s/'eth\*', 'ens\*'/'nic*'/; s/\[physical\]/[veth]/" \
         "$root/examples/dra/ferrule-nic.yaml" >"$base/nic.yaml"
     sed 's/"physical"/"veth"/' "$root/examples/dra/device-class.yaml" >"$base/class.yaml"
     kubectl apply --validate=strict -f /mnt/nic.yaml -f /mnt/class.yaml && kubectl label node node1 ferrule.dev/nic= || return 1

@@ -209,13 +209,20 @@ pub(super) fn check_version(plugin: &Plugin, verb: Verb, config: &NetConf) -> Re
     Err(CniError::new(Code::IncompatibleVersion, format!("config version does not allow {}", verb.as_str())))
 }
 
-/// Opens CNI_NETNS. Fails if it is the plugin's own namespace and CNI_NETNS_OVERRIDE is not set.
+/// Opens CNI_NETNS, unless the call has opened it already. Fails if it is the plugin's own namespace and CNI_NETNS_OVERRIDE is not set.
 fn open_sandbox(env: &Environment) -> Result<Sandbox, CniError> {
-    let netns = Netns::open(&env.netns);
-    match &netns {
-        Ok(netns) if !env.netns_override && netns::is_own(netns)? => Err(same_netns()),
-        _ => Ok(Sandbox { path: env.netns.clone(), netns }),
+    let path = env.netns.clone();
+    if let Some(netns) = env.opened.get(&path) {
+        return Ok(Sandbox { path, netns: Ok(netns) });
     }
+    let netns = Netns::open(&path);
+    if let Ok(netns) = &netns {
+        if !env.netns_override && netns::is_own(netns)? {
+            return Err(same_netns());
+        }
+        env.opened.keep(&path, netns);
+    }
+    Ok(Sandbox { path, netns })
 }
 
 fn same_netns() -> CniError {
@@ -226,10 +233,14 @@ fn same_netns() -> CniError {
 /// Runs DEL, without the namespace if CNI_NETNS no longer exists, is the plugin's own or cannot be opened. In the last two
 /// cases this is an error, which is returned after the plugin's DEL has run: the runtime then calls DEL again.
 fn del(plugin: &Plugin, env: &Environment, config: &NetConf, version: SpecVersion) -> Result<(), CniError> {
-    let (netns, is_own) = match env.netns_override {
-        true => (ContainerNetns::open(&env.netns), false),
-        false => ContainerNetns::open_other(&env.netns),
+    let (netns, is_own) = match env.opened.get(&env.netns) {
+        Some(netns) => (ContainerNetns::Open(netns), false),
+        None if env.netns_override => (ContainerNetns::open(&env.netns), false),
+        None => ContainerNetns::open_other(&env.netns),
     };
+    if let Some(netns) = netns.opened() {
+        env.opened.keep(&env.netns, netns);
+    }
     let prev_result = config.prev_result(version).unwrap_or_else(|error| {
         eprintln!("DEL ignores prevResult: {error}");
         None

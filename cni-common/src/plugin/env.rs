@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 
-use super::Plugin;
+use super::{Opened, Plugin};
 use crate::spec::ident::{check_container_id, check_ifname};
 use crate::spec::{CniError, Code};
 
@@ -64,6 +64,8 @@ pub struct Environment {
     /// All plugins of this program if it contains several (not an environment variable), see
     /// [`super::run_one_of`].
     pub siblings: &'static [&'static Plugin],
+    /// The namespace of CNI_NETNS, once it is open (not an environment variable).
+    pub opened: Opened,
 }
 
 impl Environment {
@@ -82,6 +84,7 @@ impl Environment {
             path: text("CNI_PATH"),
             netns_override: matches!(text("CNI_NETNS_OVERRIDE").to_ascii_lowercase().as_str(), "1" | "true"),
             siblings: &[],
+            opened: Opened::default(),
         }
     }
 

@@ -37,6 +37,7 @@ mod child;
 pub mod delegate;
 mod dispatch;
 pub mod env;
+mod opened;
 mod own_program;
 mod panics;
 mod repair;
@@ -46,6 +47,7 @@ pub use attachment::Attachment;
 pub use delegate::Delegate;
 pub use dispatch::{run, run_one_of};
 pub use env::{Environment, Verb};
+pub use opened::Opened;
 pub use panics::in_case_of_panic;
 pub use repair::Repair;
 

@@ -5,6 +5,7 @@ use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// This process's program, even if its file has been replaced or deleted since.
 const OWN: &str = "/proc/self/exe";
@@ -20,11 +21,14 @@ const EXECUTABLE: u32 = 0o111;
 /// Whether `path`, whose metadata is `found`, is this process's program. If this cannot be found out, it is
 /// not.
 pub(super) fn is_own_program(path: &Path, found: &Metadata) -> bool {
-    is_program(Path::new(OWN), path, found).unwrap_or(false)
+    // A chain asks for each member.
+    static EXPECTED: OnceLock<Option<Metadata>> = OnceLock::new();
+    let own = Path::new(OWN);
+    let expected = EXPECTED.get_or_init(|| fs::metadata(own).ok());
+    expected.as_ref().is_some_and(|expected| is_program(own, expected, path, found).unwrap_or(false))
 }
 
-fn is_program(own: &Path, path: &Path, found: &Metadata) -> io::Result<bool> {
-    let expected = fs::metadata(own)?;
+fn is_program(own: &Path, expected: &Metadata, path: &Path, found: &Metadata) -> io::Result<bool> {
     if (found.dev(), found.ino()) == (expected.dev(), expected.ino()) {
         return Ok(true);
     }
@@ -68,7 +72,8 @@ mod tests {
         fs::write(&own_path, own).unwrap();
         fs::write(&other_path, other).unwrap();
         fs::set_permissions(&other_path, fs::Permissions::from_mode(mode)).unwrap();
-        is_program(&own_path, &other_path, &fs::metadata(&other_path).unwrap()).unwrap_or(false)
+        let [expected, found] = [&own_path, &other_path].map(|path| fs::metadata(path).unwrap());
+        is_program(&own_path, &expected, &other_path, &found).unwrap_or(false)
     }
 
     #[test]
@@ -93,7 +98,8 @@ mod tests {
         fs::hard_link(&own, &hard).unwrap();
         std::os::unix::fs::symlink(&own, &soft).unwrap();
         for link in [hard, soft] {
-            assert!(is_program(&own, &link, &fs::metadata(&link).unwrap()).unwrap());
+            let [expected, found] = [&own, &link].map(|path| fs::metadata(path).unwrap());
+            assert!(is_program(&own, &expected, &link, &found).unwrap());
         }
     }
 }

@@ -9,6 +9,7 @@ use std::thread;
 
 use anyhow::Context as _;
 use cni_lab::{Containerd, Node, Place as _, Snapshot, TIMEOUT, bin_dir, eventually, go_bin_dir};
+use ferrule_kit::fold::{CHAIN, fold};
 use serde_json::{Value, json};
 
 use self::host_port::{PORTS, SERVER, answered, closed};
@@ -35,6 +36,10 @@ fn network() -> Value {
                 "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}},
             {"type": "portmap", "capabilities": {"portMappings": true}},
             {"type": "bandwidth", "capabilities": {"bandwidth": true}}]})
+}
+
+fn folded() -> Value {
+    fold(network().as_object().unwrap()).unwrap().into()
 }
 
 /// The addresses of the pod with this number.
@@ -108,12 +113,18 @@ fn ctr_adds_and_deletes_containers(plugins: &Path, known: &[&str]) -> anyhow::Re
     Ok(())
 }
 
-fn cri_adds_and_deletes_sandboxes(plugins: &Path, known: &[&str]) -> anyhow::Result<()> {
+/// `recorded`: the last plugin of the network.
+fn cri_adds_and_deletes_sandboxes(
+    plugins: &Path,
+    network: &Value,
+    recorded: &str,
+    known: &[&str],
+) -> anyhow::Result<()> {
     let node = Node::new()?;
     let client = node.outside_client("192.0.2.0/24")?;
     let before = Snapshot::take(&node)?;
-    let plugins = recording(plugins, &["bandwidth"])?;
-    let containerd = Containerd::start(&node, plugins.path(), &network())?;
+    let plugins = recording(plugins, &[recorded])?;
+    let containerd = Containerd::start(&node, plugins.path(), network)?;
     containerd.import_pause_image()?;
 
     let one = containerd.run_sandbox("web-0", &[PORTS], &LIMITS)?;
@@ -143,7 +154,7 @@ fn cri_adds_and_deletes_sandboxes(plugins: &Path, known: &[&str]) -> anyhow::Res
     assert_nothing_left(&node, &before, &["cni0"], known)?;
     assert_eq!(node.list_dir("/run/netns")?, ["client0"]);
 
-    let calls = calls(&node, "bandwidth")?;
+    let calls = calls(&node, recorded)?;
     let of = |id: &str| -> Vec<_> {
         let words = calls.iter().map(|call| call.split(' ').collect::<Vec<_>>());
         words.filter(|call| call[1] == id).map(|call| (call[0], call.len() > 2)).collect()
@@ -167,12 +178,17 @@ fn our_plugins_under_ctr() {
 #[test]
 fn the_go_plugins_under_cri() {
     // As above, for the sandbox whose namespace is lost.
-    cri_adds_and_deletes_sandboxes(&go_bin_dir().unwrap(), &["CNI-"]).unwrap();
+    cri_adds_and_deletes_sandboxes(&go_bin_dir().unwrap(), &network(), "bandwidth", &["CNI-"]).unwrap();
 }
 
 #[test]
 fn our_plugins_under_cri() {
-    cri_adds_and_deletes_sandboxes(&bin_dir().unwrap(), &[]).unwrap();
+    cri_adds_and_deletes_sandboxes(&bin_dir().unwrap(), &network(), "bandwidth", &[]).unwrap();
+}
+
+#[test]
+fn our_plugins_in_one_chain_under_cri() {
+    cri_adds_and_deletes_sandboxes(&bin_dir().unwrap(), &folded(), CHAIN, &[]).unwrap();
 }
 
 /// Runs a pod, and kills containerd when this plugin's ADD begins; the plugin ends after that. Returns the ID of the
@@ -238,7 +254,8 @@ fn forty_pods_start_and_end_eight_at_a_time() -> anyhow::Result<()> {
     let before = Snapshot::take(&node)?;
     let containerd = Containerd::start(&node, &bin_dir()?, &network())?;
     containerd.import_pause_image()?;
-    for round in 1..=3 {
+    // The second and the third round remove by the one form of the network what the other one has attached.
+    for (round, now) in [(1, network()), (2, folded()), (3, network())] {
         let pods = eight_at_a_time(40, |number| {
             let id = containerd.run_sandbox(&format!("web-{number}"), &[(8000 + number, 80)], &LIMITS)?;
             Ok((containerd.sandbox_ips(&id)?, id))
@@ -246,6 +263,7 @@ fn forty_pods_start_and_end_eight_at_a_time() -> anyhow::Result<()> {
         let pods = pods.with_context(|| format!("round {round}"))?;
         let addresses: HashSet<_> = pods.iter().flat_map(|(ips, _)| ips).collect();
         assert_eq!(addresses.len(), 80, "round {round}: {addresses:?}");
+        containerd.set_network(&now)?;
         eight_at_a_time(40, |number| {
             let (_, id) = &pods[usize::from(number)];
             containerd.stop_sandbox(id)?;

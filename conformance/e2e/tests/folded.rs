@@ -6,7 +6,7 @@ use std::process::Command;
 
 use cni_lab::{Node, NodeRuntime, Place as _, Pod, Snapshot, TIMEOUT, bin_dir, eventually};
 use cni_runner::{Attachment, Network};
-use ferrule_chain::fold::{fold, unfold};
+use ferrule_kit::fold::{fold, unfold};
 use serde_json::{Map, Value, json};
 
 use self::example_networks::{Lan, Needs, networks, node_with_flannel};

@@ -3,8 +3,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use cni_lab::testing::{Expect as _, succeed};
 use cni_lab::{FailingCall, Place as _, Snapshot};
 use common::{Chain, PLUGINS};
+use serde_json::Value;
 
 #[path = "common/chain.rs"]
 mod common;
@@ -46,5 +48,41 @@ fn add_leaves_nothing_behind_after_a_lost_answer() {
         for earlier in (0..plugin).rev() {
             chain.del(earlier, &attachment, previous.as_ref());
         }
+    }
+}
+
+/// The same in one `chain`. A DEL that fails is repeated.
+#[test]
+fn a_chain_leaves_nothing_behind_after_a_lost_answer() {
+    let chain = Chain::new(&["10.1.0.0/24", "fd00:1::/64"]);
+    let attachment = chain.attachment("pod", 8080);
+    let add = || succeed(&chain.node, &chain.exec_folded("ADD", &attachment, None));
+    let del = |result: Option<&Value>| {
+        chain.node.call(&chain.exec_folded("DEL", &attachment, result)).unwrap().ok();
+    };
+    let snapshot = || Snapshot::take(&chain.node).unwrap().ignoring(&STAY);
+    del(Some(&add()));
+    let before = snapshot();
+    for verb in ["ADD", "DEL"] {
+        let prepare = || (verb == "DEL").then(add);
+        let result = prepare();
+        let exec = chain.exec_folded(verb, &attachment, result.as_ref());
+        let mut lost_answers = FailingCall::all(&chain.node, &exec).unwrap();
+        lost_answers.retain(|call| call.name == "recvfrom" && call.error == ERRORS[call.nth % 2]);
+        del(result.as_ref());
+        let mut failed = 0;
+        for lost in lost_answers.iter().step_by(3) {
+            let result = prepare();
+            let exec = chain.exec_folded(verb, &attachment, result.as_ref());
+            let output = lost.make(&chain.node, &exec).unwrap();
+            assert!(output.status.code().is_some(), "{verb}, {lost}: {}", output.status);
+            failed += usize::from(!output.success());
+            if output.success() == (verb == "ADD") {
+                del(result.as_ref());
+            }
+            assert_eq!(before.diff(&snapshot()), "", "{verb}, {lost}");
+        }
+        println!("{verb}: a third of {} answers, it failed without {failed} of them", lost_answers.len());
+        assert!(failed > PLUGINS.len(), "no {verb} failed");
     }
 }

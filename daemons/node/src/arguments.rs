@@ -8,6 +8,7 @@ use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kit::cluster;
+use ferrule_kit::origin::{ORIGINS, Origin, named};
 use ipnetwork::IpNetwork;
 
 #[derive(Debug, Parser)]
@@ -45,7 +46,14 @@ pub enum Command {
         no_probe: bool,
     },
     /// Remove all that the daemon made: routes, devices, table, conflist, state
-    Cleanup,
+    Cleanup {
+        /// Remove instead what another network has left and no pod uses: flannel, kindnet, kube-router or calico
+        #[arg(long, value_name = "NAME", value_parser = origin)]
+        left_overs: Option<&'static Origin>,
+        /// Only say what would be removed
+        #[arg(long, requires = "left_overs")]
+        dry_run: bool,
+    },
     /// Make or remove the health endpoint
     #[command(name = ENDPOINT, hide = true)]
     Endpoint,
@@ -60,6 +68,11 @@ pub enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         words: Vec<OsString>,
     },
+}
+
+fn origin(name: &str) -> Result<&'static Origin, String> {
+    let known = || ORIGINS.iter().map(|origin| origin.name).collect::<Vec<_>>().join(", ");
+    named(name).ok_or_else(|| format!("known are {}", known()))
 }
 
 /// How packets get to the pods of another node.
@@ -142,6 +155,9 @@ pub struct Options {
     /// The built-in conflist's plugin for the pod's interface
     #[arg(long, global = true, value_enum, default_value = "auto")]
     pub main: Main,
+    /// The built-in conflist has one plugin, chain, which runs the others in one process; off: a list
+    #[arg(long, global = true, value_enum, default_value = "on")]
+    pub chain: Switch,
     /// The MTU of the pods [default: that of the uplink, less what VXLAN or WireGuard takes]
     #[arg(long, global = true, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(1280..=65535))]
     pub mtu: Option<u32>,
@@ -272,7 +288,20 @@ mod tests {
         assert_eq!(command, Some(Command::Status { json: true, no_probe: false }));
         assert_eq!((options.mode, options.cluster_cidr.len()), (Mode::Vxlan, 2));
         assert_eq!(parse("").unwrap().command, None);
-        for text in ["--json", "x", "--mode bgp", "--mtu 100", "--vxlan-id 16777216", "--cluster-cidr x"] {
+        assert!(matches!(
+            parse("cleanup --left-overs flannel --dry-run").unwrap().command,
+            Some(Command::Cleanup { left_overs: Some(origin), dry_run: true }) if origin.name == "flannel"
+        ));
+        for text in [
+            "cleanup --dry-run",
+            "cleanup --left-overs cilium",
+            "--json",
+            "x",
+            "--mode bgp",
+            "--mtu 100",
+            "--vxlan-id 16777216",
+            "--cluster-cidr x",
+        ] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

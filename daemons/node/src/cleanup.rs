@@ -22,8 +22,8 @@ pub fn run(options: &Options) -> Result<String> {
         bail!("ferrule-node runs (lock {}/lock): stop it first", options.state.display());
     }
     let path = &options.conflist;
-    let conflist =
-        conflist::remove(path).map(|is_gone| listed(is_gone, || format!("conflist {}", path.display())));
+    let conflist = conflist::file::remove(path)
+        .map(|is_gone| listed(is_gone, || format!("conflist {}", path.display())));
     let steps = [
         conflist,
         proof::cleanup(options),

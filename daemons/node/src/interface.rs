@@ -21,7 +21,7 @@ use ipnetwork::IpNetwork;
 
 use crate::arguments::{Main, Options};
 use crate::cluster::gateway;
-use crate::conflist::{Kind, Template};
+use crate::conflist::{Form, Kind, Template};
 use crate::kernel::{BRIDGE, Local, Watch, is_link_local};
 use crate::reason::{Code, Reason};
 
@@ -81,6 +81,7 @@ impl Part {
         watch: &mut Watch,
         networks: &[IpNetwork],
         ends: &BTreeSet<String>,
+        form: Form,
         template: &mut Template,
     ) -> Result<()> {
         let (on_links, bridge) = (on_links(watch.local(), networks, ends), bridge(watch.local()));
@@ -98,7 +99,7 @@ impl Part {
             self.kind = Some(chosen);
         }
         if let Some(kind) = self.kind {
-            *template = Template::built_in(kind);
+            *template = Template::built_in(kind, form);
         }
         let needs_filter = self.kind == Some(Kind::Bridge) || self.template_bridges;
         let lacks = if needs_filter { self.filter(networks).err() } else { None };

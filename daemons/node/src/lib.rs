@@ -12,7 +12,7 @@
 //! - [`proof`] asks whether pods can talk, and [`word`] says it.
 //! - [`store`] reads host-local's store.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
-//! - [`status`], [`serve`], [`probe`] and [`cleanup`] are for administrators.
+//! - [`status`], [`serve`], [`probe`], [`cleanup`] and [`left_overs`] are for administrators.
 //! - [`daemon`] and [`arguments`] are the process.
 
 /// Writes a line to standard error, without what a terminal obeys. `eprintln!` panics if that fails, for example on a full disk.
@@ -36,6 +36,7 @@ pub mod guard;
 pub mod housekeeping;
 pub mod interface;
 pub mod kernel;
+pub mod left_overs;
 pub mod listener;
 pub mod masquerade;
 pub mod names;

@@ -8,7 +8,7 @@ use clap::{CommandFactory as _, Parser as _};
 use clap_complete::Shell;
 use cni_common::line::{Line, Text};
 use ferrule_node::arguments::{Arguments, Command};
-use ferrule_node::{cleanup, daemon, housekeeping, proof, status};
+use ferrule_node::{cleanup, daemon, housekeeping, left_overs, proof, status};
 
 /// The exit status after a wrong argument (EX_CONFIG of sysexits.h): a restart cannot help.
 const BAD_CONFIG: u8 = 78;
@@ -50,10 +50,16 @@ fn main() -> ExitCode {
                 if is_ready { ExitCode::SUCCESS } else { ExitCode::FAILURE }
             })
         }
-        Some(Command::Cleanup) => cleanup::run(&options).map(|text| {
-            print(&Text::lines(text));
-            ExitCode::SUCCESS
-        }),
+        Some(Command::Cleanup { left_overs, dry_run }) => {
+            let done = match left_overs {
+                Some(origin) => left_overs::run(&options, origin, dry_run),
+                None => cleanup::run(&options),
+            };
+            done.map(|text| {
+                print(&Text::lines(text));
+                ExitCode::SUCCESS
+            })
+        }
     };
     runtime.shutdown_background();
     outcome.unwrap_or_else(|error| fail(1, &error))

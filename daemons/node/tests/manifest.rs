@@ -1,4 +1,4 @@
-//! Compares the manifests in `examples/kubernetes` and the unit with the program.
+//! Compares the manifests in `examples/kubernetes` and the unit with the program; `tests/manifests.sh` compares overlays and chart with them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Parser as _;
 use ferrule_node::arguments::{Arguments, Options};
 use ferrule_node::cluster::HEALTH_ANNOTATION;
+use ferrule_node::conflist::Template;
 use ferrule_node::wireguard;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -87,6 +88,19 @@ fn the_daemon_knows_its_options_and_has_its_folders() {
     }
     assert_eq!(named(&node["env"], "NODE_NAME")["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName");
     assert_eq!(node["envFrom"][0]["configMapRef"]["name"], object(MANIFEST, "ConfigMap")["metadata"]["name"]);
+}
+
+/// The NICs of claims are attached by the last plugin.
+#[test]
+fn the_template_with_claims_is_a_template() {
+    let template =
+        object("examples/overlays/nics/template.yaml", "ConfigMap")["data"]["template.conflist"].take();
+    let (folder, text) = (tempfile::tempdir().unwrap(), template.as_str().unwrap());
+    let file = folder.path().join("template");
+    fs::write(&file, text).unwrap();
+    Template::read(&parsed(["--template", file.to_str().unwrap()])).unwrap();
+    let plugins = serde_json::from_str::<Value>(text).unwrap()["plugins"].take();
+    assert_eq!(items(&plugins).last(), Some(&json!({"type": "host-device", "claims": true})));
 }
 
 #[test]

@@ -14,8 +14,10 @@ use std::net::IpAddr;
 use nix::errno::Errno;
 
 use crate::ip::IpFamily;
-use crate::netlink::{Error, Socket};
+use crate::netlink::{Error, Message, Socket};
 
+/// The protocol number of TCP.
+pub const TCP: u8 = 6;
 /// The protocol number of UDP.
 pub const UDP: u8 = 17;
 /// The protocol number of SCTP.
@@ -68,6 +70,54 @@ pub struct Filter {
     pub proto: u8,
     /// The destination port of the original direction; `None` for any.
     pub dst_port: Option<u16>,
+}
+
+/// An end of a flow, as the pod or the host there knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// The client: the source of the original direction.
+    Client(IpAddr),
+    /// The server behind all translation: the source of the replies.
+    Server(IpAddr),
+}
+
+impl Peer {
+    fn address(self) -> IpAddr {
+        let (Peer::Client(address) | Peer::Server(address)) = self;
+        address
+    }
+
+    fn is_of(self, flow: &Flow) -> bool {
+        match self {
+            Peer::Client(address) => flow.original.src == address,
+            Peer::Server(address) => flow.reply.src == address,
+        }
+    }
+}
+
+/// Lists the flows of all protocols with this end. For IPv4, Linux 5.8 and later apply the filter in the kernel; for IPv6 it sends
+/// the flows of the whole family.
+pub fn flows_of(socket: &mut Socket, peer: Peer) -> Result<Vec<Flow>, Error> {
+    let mut found = Vec::new();
+    visit(socket, wire::list_of(peer), |flow| {
+        if peer.is_of(&flow) {
+            found.push(flow);
+        }
+    })?;
+    Ok(found)
+}
+
+/// Calls `each` with all flows of a family that it can describe.
+pub fn all_flows(socket: &mut Socket, family: IpFamily, each: impl FnMut(Flow)) -> Result<(), Error> {
+    visit(socket, wire::list_all(family), each)
+}
+
+fn visit(socket: &mut Socket, dump: Message, mut each: impl FnMut(Flow)) -> Result<(), Error> {
+    socket.visit(dump, &mut |body| {
+        if let Some(flow) = Flow::parse(body) {
+            each(flow);
+        }
+    })
 }
 
 /// Lists the flows that match the filter.

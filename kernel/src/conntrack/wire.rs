@@ -1,7 +1,9 @@
 //! Encoding and decoding of ctnetlink messages.
 
-use super::{Filter, Flow, Tuple};
-use crate::ip::from_octets;
+use std::net::IpAddr;
+
+use super::{Filter, Flow, Peer, Tuple};
+use crate::ip::{IpFamily, from_octets};
 use crate::netlink::Message;
 use crate::netlink::message::{F_DUMP, find_attr};
 
@@ -28,6 +30,9 @@ const PROTO_SRC_PORT: u16 = 2;
 const PROTO_DST_PORT: u16 = 3;
 /// `CTA_FILTER_ORIG_FLAGS`, and its bits: one for each field to compare.
 const FILTER_ORIGINAL: u16 = 1;
+/// `CTA_FILTER_REPLY_FLAGS`, with the same bits.
+const FILTER_REPLY: u16 = 2;
+const BY_SOURCE: u32 = 1;
 const BY_PROTO: u32 = 1 << 3;
 const BY_DST_PORT: u32 = 1 << 5;
 
@@ -53,6 +58,26 @@ pub(super) fn list(filter: Filter) -> Message {
             })
         })
         .nest(FILTER, |message| message.attr_u32(FILTER_ORIGINAL, flags))
+}
+
+pub(super) fn list_all(family: IpFamily) -> Message {
+    Message::new(GET, F_DUMP, &header(family.number()))
+}
+
+/// The filter is for IPv4 alone: the kernel (6.18 and before) takes an IPv6 address for the one that no flow may have.
+pub(super) fn list_of(peer: Peer) -> Message {
+    let (tuple, flags) = match peer {
+        Peer::Client(_) => (ORIGINAL, FILTER_ORIGINAL),
+        Peer::Server(_) => (REPLY, FILTER_REPLY),
+    };
+    let all = list_all(IpFamily::of(peer.address()));
+    match peer.address() {
+        // CTA_IP_V4_SRC
+        IpAddr::V4(address) => all
+            .nest(tuple, |tuple| tuple.nest(TUPLE_IP, |ip| ip.attr(1, &address.octets())))
+            .nest(FILTER, |message| message.attr_u32(flags, BY_SOURCE)),
+        IpAddr::V6(_) => all,
+    }
 }
 
 pub(super) fn delete(flow: &Flow) -> Message {
@@ -101,8 +126,6 @@ fn tuple(attributes: &[u8]) -> Option<(u8, Tuple)> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::IpAddr;
-
     use super::*;
 
     fn body() -> Vec<u8> {

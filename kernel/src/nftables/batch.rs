@@ -23,6 +23,12 @@ pub(super) const DEL_RULE: u16 = 8;
 
 /// `NFTA_TABLE_NAME`.
 pub(super) const TABLE_NAME: u16 = 1;
+/// `NFTA_TABLE_FLAGS`.
+pub(super) const TABLE_FLAGS: u16 = 2;
+/// `NFT_TABLE_F_OWNER`
+pub(super) const OWNER: u32 = 2;
+/// `NFT_TABLE_F_PERSIST`
+pub(super) const PERSIST: u32 = 4;
 /// `NFTA_TABLE_USERDATA`, since Linux 5.10. Earlier kernels ignore it, so the table has no comment.
 const TABLE_USERDATA: u16 = 6;
 
@@ -96,6 +102,15 @@ impl Batch {
         let message = request(NEW_TABLE, F_CREATE, table).attr_text(TABLE_NAME, table.name);
         let message = message.attr_if(TABLE_USERDATA, comment.map(userdata::encode));
         self.push(format!("add table {table}"), message)
+    }
+
+    /// Adds a table that only this batch's socket may change, and that stays when the socket is closed (`owner` and `persist`, since
+    /// Linux 6.9). Claims an existing one that has these flags and whose owner is gone.
+    pub fn own_table(&mut self, table: Table<'_>, comment: Option<&str>) -> &mut Self {
+        let message = request(NEW_TABLE, F_CREATE, table).attr_text(TABLE_NAME, table.name);
+        let message = message.attr_be32(TABLE_FLAGS, OWNER | PERSIST);
+        let message = message.attr_if(TABLE_USERDATA, comment.map(userdata::encode));
+        self.push(format!("own table {table}"), message)
     }
 
     /// Adds a chain; with a hook it is a base chain. An existing chain stays unchanged, but the request costs

@@ -26,6 +26,15 @@ impl DataType {
         }
     }
 
+    /// The length in bytes without the padding in a concatenation.
+    pub(super) const fn size(self) -> u32 {
+        match self {
+            DataType::Proto => 1,
+            DataType::Service => 2,
+            other => other.len(),
+        }
+    }
+
     /// The type number of a concatenation (6 bits for each part) and its length in bytes.
     pub(super) fn concatenation(parts: &[DataType]) -> (u32, u32) {
         parts.iter().fold((0, 0), |(number, len), part| (number << 6 | *part as u32, len + part.len()))

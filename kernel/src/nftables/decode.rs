@@ -40,7 +40,7 @@ const META_KEYS: [MetaKey; 6] =
     [MetaKey::NfProto, MetaKey::L4Proto, MetaKey::IifName, MetaKey::OifName, MetaKey::Mark, MetaKey::IifKind];
 const BASES: [PayloadBase; 3] = [PayloadBase::Link, PayloadBase::Network, PayloadBase::Transport];
 const CT_KEYS: [CtKey; 3] = [CtKey::Direction, CtKey::Status, CtKey::State];
-const OPS: [CmpOp; 2] = [CmpOp::Eq, CmpOp::Neq];
+const OPS: [CmpOp; 4] = [CmpOp::Eq, CmpOp::Neq, CmpOp::Lte, CmpOp::Gte];
 
 impl RawExpr {
     /// Decodes the expression. `None` if [`Expr`] does not model it. `encode.rs` names the attribute numbers.
@@ -92,8 +92,12 @@ impl RawExpr {
             }
             // NFTA_DYNSET_SREG_DATA and a time of its own (NFTA_DYNSET_TIMEOUT) are not modelled.
             "dynset" if is(3, DYNSET_UPDATE) && data.number(5).is_none() && data.is_zero(6) => {
-                let counts = Data(find_attr(data.0, DYNSET_EXPR)?).text(NAME)? == "counter";
-                counts.then_some(Expr::Count { set: data.text(1)?, from: data.register(4)? })
+                let (set, from) = (data.text(1)?, data.register(4)?);
+                let Some(expr) = find_attr(data.0, DYNSET_EXPR) else {
+                    return Some(Expr::Renew { set, from });
+                };
+                let counts = Data(expr).text(NAME)? == "counter";
+                counts.then_some(Expr::Count { set, from })
             }
             "counter" => Some(Expr::Counter),
             "nat" if is(1, 1) => Some(Expr::Dnat {

@@ -41,7 +41,7 @@ impl Expr {
             Expr::Cmp { .. } => "cmp",
             Expr::Verdict(_) | Expr::Immediate { .. } => "immediate",
             Expr::Lookup { .. } | Expr::NotIn { .. } => "lookup",
-            Expr::Count { .. } => "dynset",
+            Expr::Count { .. } | Expr::Renew { .. } => "dynset",
             Expr::Counter => "counter",
             Expr::Dnat { .. } => "nat",
             Expr::Masquerade { .. } => "masq",
@@ -101,6 +101,9 @@ impl Expr {
                 .attr_be32(3, DYNSET_UPDATE)
                 .attr_be32(4, from.0)
                 .nest(DYNSET_EXPR, |message| Expr::Counter.encode(message)),
+            Expr::Renew { set, from } => {
+                data.attr_text(1, set).attr_be32(3, DYNSET_UPDATE).attr_be32(4, from.0)
+            }
             // NFTA_COUNTER_BYTES, _PACKETS
             Expr::Counter => data.attr(1, &[0; 8]).attr(2, &[0; 8]),
             // NFTA_NAT_TYPE (destination), _FAMILY, _REG_ADDR_MIN, _REG_PROTO_MIN, _FLAGS

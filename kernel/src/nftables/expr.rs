@@ -53,6 +53,8 @@ pub enum CtKey {
 
 /// The states `established` and `related`.
 pub const STATE_KNOWN: u32 = 2 | 4;
+/// The connection's second direction: packets of its server.
+pub const DIRECTION_REPLY: u8 = 1;
 /// The state `new`.
 pub const STATE_NEW: u32 = 8;
 
@@ -85,6 +87,10 @@ pub enum CmpOp {
     Eq = 0,
     /// Not equal.
     Neq = 1,
+    /// Less or equal, in network byte order.
+    Lte = 3,
+    /// Greater or equal.
+    Gte = 5,
 }
 
 /// A verdict on a packet.
@@ -198,6 +204,13 @@ pub enum Expr {
     },
     /// Adds a key to a set, or renews its time, and counts the packet there. Ends the rule if the set is full.
     Count {
+        /// The name of the set.
+        set: String,
+        /// The first register of the key.
+        from: Register,
+    },
+    /// Adds a key to a set, or renews its time. Ends the rule if the set is full.
+    Renew {
         /// The name of the set.
         set: String,
         /// The first register of the key.

@@ -31,6 +31,8 @@ pub mod matches;
 pub mod notice;
 mod read;
 mod set;
+mod set_kinds;
+mod table_state;
 mod userdata;
 pub mod xt;
 
@@ -38,15 +40,15 @@ pub use batch::Batch;
 pub use data_type::{DataType, Values};
 pub use delete_rules::delete_rules;
 pub use expr::{
-    CmpOp, CtKey, Expr, FIB_DADDR, FIB_SOURCE_BY_INPUT, FULLY_RANDOM, LOCAL, MetaKey, PayloadBase, Register,
-    STATE_KNOWN, STATE_NEW, STATUS_DNAT, Verdict, Xt,
+    CmpOp, CtKey, DIRECTION_REPLY, Expr, FIB_DADDR, FIB_SOURCE_BY_INPUT, FULLY_RANDOM, LOCAL, MetaKey,
+    PayloadBase, Register, STATE_KNOWN, STATE_NEW, STATUS_DNAT, Verdict, Xt,
 };
 pub use generation::{Generation, generation};
 pub use read::{
-    Base, BaseChain, Chain, RawExpr, Rule, all_chains, all_rules, base_chains, chains, is_dormant, probe,
-    rules,
+    Base, BaseChain, Chain, RawExpr, Rule, all_chains, all_rules, base_chains, chains, probe, rules,
 };
 pub use set::{Element, Value, elements, find_elements, sets};
+pub use table_state::{TableState, is_dormant, table_state};
 pub use userdata::{COMMENT_MAX, cut_comment};
 
 use std::fmt;

@@ -6,7 +6,8 @@ use super::SUBSYSTEM;
 use super::batch::{
     CHAIN_NAME, DEL_CHAIN, DEL_RULE, DEL_TABLE, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_CHAIN, TABLE_NAME,
 };
-use super::set::{DEL_ELEMENT, DEL_SET};
+use super::set::{DEL_ELEMENT, DEL_SET, LIST_SET, NEW_ELEMENT};
+use super::{Element, Table};
 use crate::netlink::message::{Received, find_attr, text};
 
 /// `NFNLGRP_NFTABLES`
@@ -56,6 +57,32 @@ pub fn chain_of(message: &Received<'_>) -> Option<(u8, String, String)> {
         _ => return None,
     };
     Some((family, table, find_attr(message.body.get(4..)?, chain).map(text)?))
+}
+
+/// Elements that have come to a set or gone from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Elements {
+    /// The set's name.
+    pub set: String,
+    /// Whether they are new.
+    pub are_new: bool,
+    /// Gone ones have their keys only, or all that they had.
+    pub elements: Vec<Element>,
+}
+
+/// The elements in a message about a set of this table. A message about a whole set or table has none.
+pub fn elements_of(message: &Received<'_>, table: Table<'_>) -> Option<Elements> {
+    let (family, name) = table_of(message)?;
+    let are_new = match message.kind & 0xff {
+        NEW_ELEMENT => true,
+        DEL_ELEMENT => false,
+        _ => return None,
+    };
+    if family != table.family as u8 || name != table.name {
+        return None;
+    }
+    let set = find_attr(message.body.get(4..)?, LIST_SET).map(text)?;
+    Some(Elements { set, are_new, elements: Element::parse_list(message.body) })
 }
 
 impl Notice {

@@ -20,15 +20,11 @@ use crate::netlink;
 use crate::netlink::message::{F_DUMP, attrs, find_attr, text};
 use crate::netlink::{Answer, Message, Socket};
 
-const GET_TABLE: u16 = 1;
+pub(super) const GET_TABLE: u16 = 1;
 const GET_CHAIN: u16 = 4;
 const GET_RULE: u16 = 7;
 /// Length of `struct nfgenmsg`, which precedes the attributes of an answer.
 pub(super) const HEADER: usize = 4;
-/// `NFTA_TABLE_FLAGS`.
-const TABLE_FLAGS: u16 = 2;
-/// `NFT_TABLE_F_DORMANT`
-const DORMANT: u32 = 1;
 /// `NFTA_CHAIN_USE`.
 const CHAIN_USE: u16 = 6;
 /// `NFTA_COUNTER_PACKETS`.
@@ -168,16 +164,6 @@ pub fn chains(socket: &mut Socket, wanted: &[(Table<'_>, &str)]) -> Result<Vec<O
         Ok(bodies.first().map(|body| Chain::parse(body)))
     };
     answers.map(read).collect()
-}
-
-/// Whether the kernel passes over the chains of a table (`flags dormant`); false if the table does not exist.
-pub fn is_dormant(socket: &mut Socket, table: Table<'_>) -> Result<bool, Error> {
-    let request =
-        Message::new(kind(GET_TABLE), 0, &table.header()).attr_text(TABLE_NAME, table.name).one_answer();
-    let answer = socket.request(request);
-    let bodies = found(socket, answer, || format!("get table {table}"))?;
-    let flags = bodies.first().and_then(|body| find_attr(body.get(HEADER..)?, TABLE_FLAGS)).map_or(0, be32);
-    Ok(flags & DORMANT != 0)
 }
 
 /// All chains of a table with their names; empty if the table does not exist. Slow if other tables have many
@@ -362,7 +348,7 @@ impl Rule {
     }
 }
 
-fn be32(value: &[u8]) -> u32 {
+pub(super) fn be32(value: &[u8]) -> u32 {
     value.try_into().map_or(0, u32::from_be_bytes)
 }
 

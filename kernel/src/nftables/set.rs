@@ -11,56 +11,39 @@ use super::encode::{DATA_VALUE, DATA_VERDICT};
 use super::expr::Verdict;
 use super::read::{HEADER, absent, dump, name, read_expr};
 use super::{Error, Table, decode, userdata};
-use crate::ip::{IpFamily, octets};
+use crate::ip::octets;
 use crate::netlink::message::{F_CREATE, F_DUMP, F_EXCL, attrs, find_attr};
 use crate::netlink::{Answer, Message, Socket};
 
-const NEW_SET: u16 = 9;
+pub(super) const NEW_SET: u16 = 9;
 const GET_SET: u16 = 10;
 pub(super) const DEL_SET: u16 = 11;
-const NEW_ELEMENT: u16 = 12;
+pub(super) const NEW_ELEMENT: u16 = 12;
 const GET_ELEMENT: u16 = 13;
 pub(super) const DEL_ELEMENT: u16 = 14;
 
 // NFTA_SET_*
 const SET_TABLE: u16 = 1;
 const SET_NAME: u16 = 2;
-const SET_FLAGS: u16 = 3;
-const SET_KEY_TYPE: u16 = 4;
-const SET_KEY_LEN: u16 = 5;
+pub(super) const SET_FLAGS: u16 = 3;
+pub(super) const SET_KEY_TYPE: u16 = 4;
+pub(super) const SET_KEY_LEN: u16 = 5;
 const SET_DATA_TYPE: u16 = 6;
 const SET_DATA_LEN: u16 = 7;
-const SET_DESCRIPTION: u16 = 9;
-const SET_ID: u16 = 10;
-const SET_TIMEOUT: u16 = 11;
-const SET_USERDATA: u16 = 13;
-// NFTA_SET_DESC_*
-const DESCRIPTION_SIZE: u16 = 1;
-const DESCRIPTION_CONCATENATION: u16 = 2;
-/// `NFTA_SET_FIELD_LEN`.
-const FIELD_LEN: u16 = 1;
+pub(super) const SET_ID: u16 = 10;
+pub(super) const SET_USERDATA: u16 = 13;
 /// `nft`'s `BYTEORDER_HOST_ENDIAN`.
 const HOST_ORDER: u32 = 1;
-/// `NFT_SET_INTERVAL`.
-const FLAG_INTERVAL: u32 = 4;
 /// `NFT_SET_MAP`.
 const FLAG_MAP: u32 = 8;
-/// `NFT_SET_TIMEOUT`.
-const FLAG_TIMEOUT: u32 = 0x10;
-/// `NFT_SET_EVAL`: rules change it.
-const FLAG_EVAL: u32 = 0x20;
-/// `NFT_SET_CONCAT`: each part of a concatenation has an interval of its own.
-const FLAG_CONCAT: u32 = 0x80;
 /// `NFT_SET_ELEM_INTERVAL_END`.
 const INTERVAL_END: u32 = 1;
-/// `nft`'s `TYPE_INTEGER`: bytes of any length.
-const TYPE_INTEGER: u32 = 4;
 /// `NFT_DATA_VERDICT`.
 const TYPE_VERDICT: u32 = 0xffff_ff00;
 
 // NFTA_SET_ELEM_LIST_*
 const LIST_TABLE: u16 = 1;
-const LIST_SET: u16 = 2;
+pub(super) const LIST_SET: u16 = 2;
 const LIST_ELEMENTS: u16 = 3;
 // NFTA_SET_ELEM_*
 const ELEMENT_KEY: u16 = 1;
@@ -130,7 +113,12 @@ impl Element {
     /// The element of [`Batch::add_pair_set`] with this source and the addresses of the network.
     pub fn of_pair(source: IpAddr, network: IpNetwork) -> Element {
         let key = |address| [octets(source), octets(address)].concat();
-        Element { last: Some(key(network.broadcast())), ..Element::new(key(network.network())) }
+        Element::of_range(key(network.network()), key(network.broadcast()))
+    }
+
+    /// The element of [`Batch::add_range_set`] from the first key to the last one, in each part.
+    pub fn of_range(first: Vec<u8>, last: Vec<u8>) -> Element {
+        Element { last: Some(last), ..Element::new(first) }
     }
 
     /// The elements in the body of an answer.
@@ -205,51 +193,6 @@ impl Batch {
         self.push(format!("add set {table} {name}"), message)
     }
 
-    /// Adds a set of intervals, see [`Element::of_network`]. An existing one stays unchanged. `id` as for [`Batch::add_set`].
-    pub fn add_interval_set(&mut self, table: Table<'_>, name: &str, id: u32, key: DataType) -> &mut Self {
-        let message = new_set(table, name, id, &[key], None, FLAG_INTERVAL);
-        self.push(format!("add set {table} {name}"), message)
-    }
-
-    /// Adds a set of pairs, see [`Element::of_pair`]: the packet's source address of this family, then the `len` bytes at `offset` of
-    /// its transport header. Needs Linux 5.6. An existing one stays unchanged. `id` as for [`Batch::add_set`].
-    pub fn add_pair_set(
-        &mut self,
-        table: Table<'_>,
-        name: &str,
-        id: u32,
-        source: IpFamily,
-        (offset, len): (u32, u32),
-    ) -> &mut Self {
-        let address = if source == IpFamily::V4 { DataType::Ipv4Addr } else { DataType::Ipv6Addr };
-        let field = |list: Message, len| list.nest(LIST_ELEMENT, |part| part.attr_be32(FIELD_LEN, len));
-        let fields = |list| field(field(list, address.len()), len);
-        let message = set_request(NEW_SET, F_CREATE, table, name)
-            .attr_be32(SET_FLAGS, FLAG_INTERVAL | FLAG_CONCAT)
-            .attr_be32(SET_KEY_TYPE, (address as u32) << 6 | TYPE_INTEGER)
-            .attr_be32(SET_KEY_LEN, address.len() + len)
-            .attr_be32(SET_ID, id)
-            .attr(SET_USERDATA, &userdata::encode_pair(source, (offset, len)))
-            .nest(SET_DESCRIPTION, |desc| desc.nest(DESCRIPTION_CONCATENATION, fields));
-        self.push(format!("add set {table} {name}"), message)
-    }
-
-    /// Adds a set whose elements rules add ([`Expr::Count`](super::Expr::Count)): at most `size`, each for `milliseconds` after its
-    /// last packet. An existing one stays unchanged. `id` as for [`Batch::add_set`].
-    pub fn add_counting_set(
-        &mut self,
-        table: Table<'_>,
-        name: &str,
-        id: u32,
-        key: DataType,
-        (size, milliseconds): (u32, u64),
-    ) -> &mut Self {
-        let message = new_set(table, name, id, &[key], None, FLAG_TIMEOUT | FLAG_EVAL)
-            .nest(SET_DESCRIPTION, |desc| desc.attr_be32(DESCRIPTION_SIZE, size))
-            .attr(SET_TIMEOUT, &milliseconds.to_be_bytes());
-        self.push(format!("add set {table} {name}"), message)
-    }
-
     /// Deletes a set or map. The kernel rejects this if a rule uses it.
     pub fn delete_set(&mut self, table: Table<'_>, name: &str) -> &mut Self {
         self.push(format!("delete set {table} {name}"), set_request(DEL_SET, 0, table, name))
@@ -260,6 +203,15 @@ impl Batch {
         for part in elements.chunks(per_request(elements)) {
             let message = list_request(NEW_ELEMENT, F_CREATE | F_EXCL, table, set, part, Element::encode);
             self.push(format!("add elements to {table} {set}"), message);
+        }
+        self
+    }
+
+    /// As [`Batch::add_elements`], but an existing element of a set stays unchanged.
+    pub fn put_elements(&mut self, table: Table<'_>, set: &str, elements: &[Element]) -> &mut Self {
+        for part in elements.chunks(per_request(elements)) {
+            let message = list_request(NEW_ELEMENT, F_CREATE, table, set, part, Element::encode);
+            self.push(format!("put elements into {table} {set}"), message);
         }
         self
     }
@@ -280,7 +232,7 @@ impl Batch {
     }
 }
 
-fn new_set(
+pub(super) fn new_set(
     table: Table<'_>,
     name: &str,
     id: u32,
@@ -316,7 +268,7 @@ fn per_request(elements: &[Element]) -> usize {
     PER_REQUEST[usize::from(elements.iter().all(is_bare))]
 }
 
-fn set_request(message: u16, flags: u16, table: Table<'_>, name: &str) -> Message {
+pub(super) fn set_request(message: u16, flags: u16, table: Table<'_>, name: &str) -> Message {
     request(message, flags, table).attr_text(SET_TABLE, table.name).attr_text(SET_NAME, name)
 }
 

@@ -1,5 +1,6 @@
 //! What the operator's tool reads of masquerading rules, and how it removes those of one owner.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni_common::spec::{CniError, Context};
@@ -53,31 +54,47 @@ pub fn list(socket: &mut Socket) -> Result<Vec<Masqueraded>, CniError> {
     Ok(found)
 }
 
-/// Removes the rules of the nftables backend with this comment, if `is_dead` says so. Returns whether there were any.
+/// Removes the rules of the nftables backend with these comments whose owners are dead. `are_dead` is asked once rules are found, for
+/// one answer for each comment. Returns for each whether there were rules that are removed.
 ///
 /// # Errors
 /// The kernel's error.
 pub fn remove(
     socket: &mut Socket,
-    comment: &str,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
-    nft::delete_if(socket, |one| one == comment, is_dead).context(|| "remove masquerade rules")
+    comments: &[String],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
+    let mut removed: BTreeSet<String> = BTreeSet::new();
+    let mut dead = |found: &BTreeSet<String>| {
+        let answers = comments.iter().zip(are_dead());
+        let dead = answers.filter(|(comment, is_dead)| *is_dead && found.contains(*comment));
+        let dead: BTreeSet<String> = dead.map(|(comment, _)| comment.clone()).collect();
+        removed.retain(|comment| !found.contains(comment));
+        removed.extend(dead.iter().cloned());
+        dead
+    };
+    nft::delete_if(socket, |one| comments.iter().any(|comment| comment == one), &mut dead)
+        .context(|| "remove masquerade rules")?;
+    Ok(comments.iter().map(|comment| removed.contains(comment)).collect())
 }
 
-/// Removes a chain of the iptables backend and the jumps to it under the lock for iptables, if `is_dead` says so.
+/// As [`remove`], of chains of the iptables backend and the jumps to them under the lock for iptables.
 ///
 /// # Errors
 /// Code 11 if another process keeps the lock; the kernel's error, or that of the program.
-pub fn remove_chain(
+pub fn remove_chains(
     socket: &mut Socket,
-    chain: &str,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
+    chains: &[String],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
     let _lock = lock::iptables()?;
-    let is_there = list(socket)?.iter().any(|one| one.chain.as_deref() == Some(chain));
-    if !is_there || !is_dead() {
-        return Ok(false);
+    let found: BTreeSet<String> = list(socket)?.into_iter().filter_map(|one| one.chain).collect();
+    let mut removed: Vec<bool> = chains.iter().map(|chain| found.contains(chain)).collect();
+    if removed.contains(&true) {
+        removed.iter_mut().zip(are_dead()).for_each(|(removed, is_dead)| *removed &= is_dead);
     }
-    iptables::delete(socket, chain).map(|()| true)
+    for (chain, _) in chains.iter().zip(&removed).filter(|(_, removed)| **removed) {
+        iptables::delete(socket, chain)?;
+    }
+    Ok(removed)
 }

@@ -1,5 +1,6 @@
 //! The nftables table of the reference's nftables backend, through netlink.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni_common::plugin::Attachment;
@@ -103,7 +104,7 @@ pub(super) fn own(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<Ow
 
 pub(super) fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Error> {
     let prefix = plan::prefix(attachment);
-    delete_if(socket, |comment| comment.starts_with(&prefix), &mut || true).map(drop)
+    delete_if(socket, |comment| comment.starts_with(&prefix), &mut BTreeSet::clone)
 }
 
 pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) -> Result<(), Error> {
@@ -113,7 +114,7 @@ pub(super) fn gc(socket: &mut Socket, network: &str, valid: &[ValidAttachment]) 
         comment.starts_with(&network_prefix)
             && !comment.get(..plan::PREFIX_LENGTH).is_some_and(|prefix| valid.contains(prefix))
     };
-    delete_if(socket, is_lost, &mut || true).map(drop)
+    delete_if(socket, is_lost, &mut BTreeSet::clone)
 }
 
 /// The comments and source addresses of all rules.
@@ -122,27 +123,29 @@ pub(super) fn list(socket: &mut Socket) -> Result<Vec<(String, Option<IpAddr>)>,
     Ok(rules(socket, TABLE, CHECKS)?.into_iter().filter_map(commented).collect())
 }
 
-/// Deletes the rules whose comment satisfies `is_own` and that exist when `is_dead` is asked. ADD makes new rules, so those of an
-/// ADD that comes in between stay. Returns whether there were any.
+/// Deletes the rules whose comment satisfies `is_own`, that exist when `dead` is asked, and whose comment it returns of the found ones.
+/// ADD makes new rules, so those of an ADD that comes in between stay.
 pub(super) fn delete_if(
     socket: &mut Socket,
     is_own: impl Fn(&str) -> bool,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, Error> {
+    dead: &mut dyn FnMut(&BTreeSet<String>) -> BTreeSet<String>,
+) -> Result<(), Error> {
     // If another process deletes one of the rules first, the kernel rejects the whole batch.
     retry(ATTEMPTS, Error::is_conflict, || {
-        let mut dead = rules(socket, TABLE, CHECKS)?;
-        dead.retain(|rule| rule.comment.as_deref().is_some_and(&is_own));
-        if dead.is_empty() || !is_dead() {
-            return Ok(false);
+        let mut own = rules(socket, TABLE, CHECKS)?;
+        own.retain(|rule| rule.comment.as_deref().is_some_and(&is_own));
+        if own.is_empty() {
+            return Ok(());
         }
-        for part in dead.chunks(Batch::ROOM) {
+        let dead = dead(&own.iter().filter_map(|rule| rule.comment.clone()).collect());
+        own.retain(|rule| rule.comment.as_ref().is_some_and(|comment| dead.contains(comment)));
+        for part in own.chunks(Batch::ROOM) {
             let mut batch = Batch::new();
             for rule in part {
                 batch.delete_rule(TABLE, CHECKS, rule.handle);
             }
             batch.commit(socket)?;
         }
-        Ok(true)
+        Ok(())
     })
 }

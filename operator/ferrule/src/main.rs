@@ -25,6 +25,7 @@ const PLUGINS: &[&Plugin] = &[
     &ferrule_ipvlan::PLUGIN,
     &ferrule_loopback::PLUGIN,
     &ferrule_macvlan::PLUGIN,
+    &ferrule_policy::PLUGIN,
     &ferrule_portmap::PLUGIN,
     &ferrule_ptp::PLUGIN,
     &ferrule_sbr::PLUGIN,

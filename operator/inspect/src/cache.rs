@@ -12,9 +12,9 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use base64::prelude::{BASE64_STANDARD, Engine as _};
-use ferrule_chain::fold::unfolded;
 use ferrule_kernel::file;
 use ferrule_kernel::netlink::Link;
+use ferrule_kit::fold::unfolded;
 use ferrule_kit::presence::Presence;
 use ferrule_kit::veth;
 use serde::{Deserialize, Serialize};

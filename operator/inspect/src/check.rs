@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::cache::{Cache, Entry};
+use crate::doctor::ports;
 use crate::line::Line;
 use crate::model::{Owner, SCHEMA, State, name};
 use crate::node::NOT_WHOLE;
@@ -54,6 +55,8 @@ pub struct Check {
 pub struct Checked {
     /// The failed attachments, then the skipped ones, then the sound ones.
     pub checks: Vec<Check>,
+    /// What CHECK does not see, and what is no failure: host ports that take the packets of the node's programs.
+    pub warnings: Vec<String>,
     /// What could not be read.
     pub failures: Vec<String>,
 }
@@ -70,14 +73,16 @@ impl Checked {
 
     /// As text, or as JSON.
     pub fn report(&self, as_json: bool) -> String {
-        let Checked { checks, failures } = self;
+        let Checked { checks, warnings, failures } = self;
         if as_json {
-            return json!({"schema": SCHEMA, "checks": checks, "failures": failures}).to_string();
+            return json!({"schema": SCHEMA, "checks": checks, "warnings": warnings, "failures": failures})
+                .to_string();
         }
         let line = |Check { outcome, owner, reason }: &Check| {
             Some(Line::new(format_args!("{}: {owner}: {}", name(outcome), reason.as_ref()?)))
         };
-        let lines = checks.iter().filter_map(line).chain(failures.iter().map(Line::new));
+        let warnings = warnings.iter().map(|warning| Line::new(format_args!("warning: {warning}")));
+        let lines = checks.iter().filter_map(line).chain(warnings).chain(failures.iter().map(Line::new));
         let lines: String = lines.map(|line| format!("{line}\n")).collect();
         let [sound, failed, skipped] =
             [Outcome::Sound, Outcome::Failed, Outcome::Skipped].map(|outcome| self.count(outcome));
@@ -121,7 +126,8 @@ pub fn run(results: &Path, init: Option<u32>, path: &[PathBuf], limit: Duration,
         failures.push(format!("cannot read the cached results in {}", results.display()));
     }
     failures.append(&mut cache.failures);
-    Checked { checks, failures }
+    let warnings = if sight.is_elsewhere || lacks.is_some() { Vec::new() } else { ports::warnings() };
+    Checked { checks, warnings, failures }
 }
 
 /// Calls all plugins of an attachment.

@@ -1,5 +1,6 @@
 //! `ferrule gc`: removes the leaks.
 
+mod shared;
 mod stores;
 
 use cni_common::spec::CniError;
@@ -34,8 +35,8 @@ impl From<&Result<bool, CniError>> for Outcome {
 }
 
 /// Lists the leaks and, unless it is a dry run, removes them by their plugins' code. A plugin asks under its lock, or at the generation
-/// of the ruleset, whether the owner is still dead, and gets an answer from evidence that is read again; for addresses of host-local see
-/// `stores`. `say` gets each line. Returns whether nothing failed, and nothing was left out.
+/// of the ruleset, whether the owner is still dead, and gets an answer from evidence that is read again: once for many of one kind, see
+/// `shared` and, for addresses of host-local, `stores`. `say` gets each line. Returns whether nothing failed, and nothing was left out.
 ///
 /// # Errors
 /// Something could not be read that concerns all containers: a sign of life may be missing, so nothing is removed.
@@ -83,6 +84,7 @@ pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(Line)) -> Resul
             }));
         };
         stores::release(&mut node, &leaks, &mut tell);
+        shared::remove(&mut node, &mut sockets, &leaks, &mut tell);
         for leak in &leaks {
             if let Some(Removal::Asking(remove)) = node.objects[*leak].removal.take() {
                 let outcome = ask(&mut node, &mut sockets, *leak, &remove);

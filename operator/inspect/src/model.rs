@@ -8,10 +8,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::CniError;
+use ferrule_bridge::mac_spoof::plan::Chains;
 use ferrule_host_local::store::Reserved;
-use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::netlink::{Link, Socket};
 use ferrule_kit::presence::Presence;
 use ferrule_kit::socket;
+use ferrule_kit::state_file::Seen;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
@@ -35,6 +37,8 @@ pub enum Kind {
     Masquerade,
     /// An address that the firewall lets pass.
     Firewall,
+    /// The elements that isolate a pod for which `ferrule-node` has not decided yet.
+    Undecided,
     /// Chains that drop frames with another source address.
     #[serde(rename = "mac spoof check")]
     MacSpoof,
@@ -265,6 +269,12 @@ impl Object {
         Object { removal: Some(Removal::Asking(Box::new(remove))), ..self }
     }
 
+    /// The object that is removed together with others of its kind.
+    #[must_use]
+    pub fn removed_with(self, shared: Shared) -> Self {
+        Object { removal: Some(Removal::Shared(shared)), ..self }
+    }
+
     /// Whether it would be a leak without its owner, and the owner shows no sign of life.
     pub fn may_be_leak(&self) -> bool {
         self.removal.is_some() && !matches!(self.state, State::Alive(_))
@@ -313,6 +323,33 @@ pub enum Removal {
     Asking(Box<Remove>),
     /// Many addresses that host-local has reserved share the evidence, and the holds of the lock.
     Reservation(Reservation),
+    /// Many of one kind share the evidence, and the change.
+    Shared(Shared),
+}
+
+/// How a plugin removes many objects of one kind, by what names each of them.
+#[derive(Clone, Debug)]
+pub enum Shared {
+    /// Host ports in our table: the owner's label.
+    HostPorts(String),
+    /// Host ports in the reference's table: the container.
+    HostPortsOfReference(String),
+    /// Host ports in chains of iptables: network and container.
+    HostPortChains((String, String)),
+    /// Rules that masquerade: their comment.
+    Masquerade(String),
+    /// A chain of iptables that masquerades.
+    MasqueradeChain(String),
+    /// An address that only our table opens, and the owner's label.
+    Firewall((IpAddr, String)),
+    /// An address that the reference's rules in iptables open.
+    FirewallOfReference(IpAddr),
+    /// Chains against MAC spoofing.
+    MacSpoof(Chains),
+    /// An IFB.
+    Ifb(Link),
+    /// A state file as it was listed.
+    File(Seen),
 }
 
 /// An address that host-local has reserved.

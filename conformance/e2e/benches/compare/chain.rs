@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use cni_runner::{Attachment, Exec, Extra, Network, Output, plugin_input};
+use ferrule_kit::fold::{CHAIN, fold};
 use serde_json::{Value, json};
 
 use crate::cases::{Case, Step};
@@ -12,6 +13,8 @@ pub(crate) struct Chain<'a> {
     side: &'a Side,
     steps: &'a [Step],
     network: Network,
+    /// The network of the side with one `chain`, and that of its CHECK.
+    folded: Option<[Network; 2]>,
     attachment: Attachment,
     result: Option<Value>,
 }
@@ -36,7 +39,9 @@ impl<'a> Chain<'a> {
                 "bandwidth",
                 json!({"ingressRate": 100_000_000, "ingressBurst": 10_000_000, "egressRate": 100_000_000, "egressBurst": 10_000_000}),
             );
-        Ok(Chain { side, steps: &case.steps, network: Network::from_value(&list)?, attachment, result: None })
+        let folded = side.is_folded.then(|| folded(&list, &case.steps)).transpose()?;
+        let network = Network::from_value(&list)?;
+        Ok(Chain { side, steps: &case.steps, network, folded, attachment, result: None })
     }
 
     /// Calls all plugins with a verb, in libcni's order. `meter` runs the measured plugins; its values are
@@ -54,10 +59,13 @@ impl<'a> Chain<'a> {
         if verb == "ADD" {
             self.result = None;
         }
+        if self.side.is_folded {
+            order.truncate(1);
+        }
         let mut found = Vec::new();
         for index in order {
             let exec = self.prepare(verb, index)?;
-            let output = if self.steps[index].measured {
+            let output = if self.side.is_folded || self.steps[index].measured {
                 let (output, value) = meter(&exec)?;
                 found.push(value);
                 output
@@ -82,12 +90,31 @@ impl<'a> Chain<'a> {
     }
 
     fn prepare(&self, verb: &str, index: usize) -> anyhow::Result<Exec> {
-        let exec = self.side.program(self.steps[index].program, verb).attachment(&self.attachment);
+        let program = if self.side.is_folded { CHAIN } else { self.steps[index].program };
+        let exec = self.side.program(program, verb).attachment(&self.attachment);
         if verb == "VERSION" {
             return Ok(exec.stdin(json!({"cniVersion": "1.0.0"}).to_string()));
         }
-        let plugin = self.network.plugins.get(index).context("a step without a plugin")?;
+        let (network, index) = match &self.folded {
+            Some([all, checked]) => (if verb == "CHECK" { checked } else { all }, 0),
+            None => (&self.network, index),
+        };
+        let plugin = network.plugins.get(index).context("a step without a plugin")?;
         let extra = Extra::Attachment(&self.attachment, self.result.as_ref());
-        Ok(exec.stdin(plugin_input(&self.network, plugin, extra)))
+        Ok(exec.stdin(plugin_input(network, plugin, extra)))
     }
+}
+
+/// The list in one `chain`, and the same with those members alone that CHECK calls.
+fn folded(list: &Value, steps: &[Step]) -> anyhow::Result<[Network; 2]> {
+    let mut checked = list.clone();
+    if let Some(plugins) = checked["plugins"].as_array_mut() {
+        let mut steps = steps.iter();
+        plugins.retain(|_| steps.next().is_some_and(|step| step.checks));
+    }
+    let fold = |list: &Value| -> anyhow::Result<Network> {
+        let list = list.as_object().context("no list")?;
+        Ok(Network::from_value(&fold(list).map_err(anyhow::Error::msg)?.into())?)
+    };
+    Ok([fold(list)?, fold(&checked)?])
 }

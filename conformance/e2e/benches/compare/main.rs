@@ -50,6 +50,8 @@ enum Chapter {
     Verbs,
     /// Many pods at once
     Burst,
+    /// The chain and the bursts with one plugin `chain`, beside the reference and beside the list
+    Folded,
     /// One pod with many host ports, beside many others, and the first connection
     Ports,
     /// The chain with the reference's GOMAXPROCS at 1, 2 and 64, as on machines with so many cores
@@ -141,6 +143,13 @@ fn with_threads(sides: &[Side]) -> Vec<Side> {
     iter::once(ours.clone()).chain([("thm1", 2, 1), ("thm2", 3, 2), ("th64", 4, 64)].map(with)).collect()
 }
 
+/// One `chain` instead of ours, which come last: the list.
+fn with_folded(sides: &[Side]) -> Vec<Side> {
+    let Some((ours, others)) = sides.split_first() else { return Vec::new() };
+    let list = Side { label: "list".to_owned(), ..ours.clone() };
+    iter::once(ours.folded()).chain(others.iter().cloned()).chain([list]).collect()
+}
+
 /// What goes into the picture, and whether a call failed.
 #[derive(Default)]
 struct Outcome {
@@ -211,6 +220,12 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
                 compare(cli, &sides, cases::all(&sides).into_iter().chain(folder::all()), &mut outcome);
             }
             Chapter::Burst => bursts(cli, &sides, &mut outcome)?,
+            Chapter::Folded => {
+                let sides = with_folded(&sides);
+                let one = Case { name: "one pod".to_owned(), ..cases::one_chain(&sides) };
+                compare(cli, &sides, iter::once(one), &mut Outcome::default());
+                bursts(cli, &sides, &mut outcome)?;
+            }
             Chapter::Ports => {
                 compare(cli, &sides, cases::ports().into_iter(), &mut outcome);
                 let mut cases = cases::ports();

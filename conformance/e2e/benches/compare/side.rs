@@ -20,15 +20,31 @@ pub(crate) struct Side {
     pub(crate) dir: PathBuf,
     /// The value of GOMAXPROCS for its plugins, if it is set: how many threads Go's scheduler uses.
     pub(crate) go_threads: Option<u16>,
+    /// Whether one `chain` runs the plugins.
+    pub(crate) is_folded: bool,
 }
 
 impl Side {
     pub(crate) fn ferrule(name: &'static str, label: &str, number: u8, dir: PathBuf) -> Side {
-        Side { name, label: label.to_owned(), number, is_ferrule: true, dir, go_threads: None }
+        Side {
+            name,
+            label: label.to_owned(),
+            number,
+            is_ferrule: true,
+            dir,
+            go_threads: None,
+            is_folded: false,
+        }
     }
 
     pub(crate) fn reference(number: u8, dir: PathBuf) -> Side {
-        Side { name: "them", label: "Go".to_owned(), number, is_ferrule: false, dir, go_threads: None }
+        let (name, label) = ("them", "Go".to_owned());
+        Side { name, label, number, is_ferrule: false, dir, go_threads: None, is_folded: false }
+    }
+
+    /// The same plugins in one `chain`.
+    pub(crate) fn folded(&self) -> Side {
+        Side { name: "fold", label: "chain".to_owned(), number: 4, is_folded: true, ..self.clone() }
     }
 
     /// A program of this side.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use cni_lab::testing::{Expect as _, host_local, succeed};
 use cni_lab::{Node, Place as _, bin_dir};
 use cni_runner::{Attachment, Exec, Extra, Network, plugin_input};
+use ferrule_kit::fold::{CHAIN, fold};
 use serde_json::{Value, json};
 
 /// The plugins in the order of ADD. The name is also the position in the list of plugins.
@@ -60,6 +61,16 @@ impl Chain {
             Extra::Attachment(attachment, previous),
         );
         let exec = Exec::new(self.dir.join(PLUGINS[plugin]), verb).attachment(attachment);
+        exec.path(self.dir.display().to_string()).stdin(input)
+    }
+
+    /// One call of `chain`, which runs all of them.
+    pub(crate) fn exec_folded(&self, verb: &str, attachment: &Attachment, previous: Option<&Value>) -> Exec {
+        let Network { name, version, plugins, .. } = &self.network;
+        let list = json!({"name": name, "cniVersion": version, "plugins": plugins});
+        let folded = Network::from_value(&fold(list.as_object().unwrap()).unwrap().into()).unwrap();
+        let input = plugin_input(&folded, &folded.plugins[0], Extra::Attachment(attachment, previous));
+        let exec = Exec::new(self.dir.join(CHAIN), verb).attachment(attachment);
         exec.path(self.dir.display().to_string()).stdin(input)
     }
 

@@ -24,7 +24,7 @@ const WORKERS: usize = 4;
 const LONGEST: Duration = Duration::from_secs(30);
 
 /// What hostile containers run, with `eth0` attached: names and shell scripts.
-const HOSTILE: [(&str, &str); 6] = [
+const HOSTILE: [(&str, &str); 7] = [
     ("load-poses", "CNI_CONTAINERID=load-poses CNI_COMMAND=DEL exec sleep infinity"),
     (
         "load-routes",
@@ -43,10 +43,31 @@ const HOSTILE: [(&str, &str); 6] = [
 threading.Thread(target=time.sleep, args=(600,)).start()
 ctypes.CDLL(None).pthread_exit(None)'",
     ),
+    // Much and odd of what needs no time of a processor.
+    (
+        "load-odd",
+        "mount -t tmpfs odd /mnt
+for i in $(seq 200); do d=$(printf '/mnt/odd-%d-\\377' $i); mkdir \"$d\"; mount -t tmpfs odd \"$d\"; done
+for i in $(seq 100); do ip link property add dev eth0 altname odd$i; done
+ip link set eth0 alias \"$(printf 'host-device\\033[2J')\"; ip link add veth0 type dummy; ip link add br-pods type bridge
+sysctl -q -w net.ipv4.conf.eth0.rp_filter=1 net.ipv4.ip_forward=0 net.ipv6.conf.eth0.disable_ipv6=1
+printf 'table inet cni_portmap {\\n chain c { type filter hook input priority 0; policy drop; }\\n }\\n' | nft -f -
+for i in $(seq 2000); do echo \"add rule inet cni_portmap c ip saddr 10.0.0.1 accept comment load-$i\"; done | nft -f -
+export CNI_COMMAND=ADD $(for i in $(seq 2000); do echo ODD_$i=load-$i; done)
+exec python3 -c 'import threading, time
+for n in range(200): threading.Thread(target=time.sleep, args=(600,)).start()' $(seq 1 20000)",
+    ),
 ];
 
 /// What the operator runs meanwhile.
-const COMMANDS: [&str; 4] = ["repair --yes", "gc --yes", "check", "shape load-steady --ingress 10M"];
+const COMMANDS: [&str; 6] = [
+    "repair --yes",
+    "gc --yes",
+    "check",
+    "shape load-steady --ingress 10M",
+    "inspect pods",
+    "report --output -",
+];
 
 /// The addresses of the pods that exist, and who has them.
 type Held = Mutex<BTreeMap<String, String>>;
@@ -64,7 +85,10 @@ fn pods_come_and_go_beside_hostile_ones() {
             let running = world.add(name, port);
             // A PID namespace of its own, so that all of its processes end with the first.
             let mut command = Command::new("unshare");
-            command.args(["--pid", "--fork", "--kill-child", "bash", "-c", script]);
+            command.args(["--pid", "--fork", "--kill-child"]);
+            // It keeps the namespaces alive that are mounted now.
+            command.args((name == "load-odd").then_some("--mount"));
+            command.args(["bash", "-c", script]);
             let process = running.pod.spawn(command).unwrap();
             (running, process)
         })

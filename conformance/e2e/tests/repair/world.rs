@@ -92,7 +92,7 @@ impl World {
     pub(super) fn words(&self, words: &str) -> Vec<String> {
         let mut all: Vec<String> = words.split(' ').map(str::to_owned).collect();
         all.extend(["--init".to_owned(), self.init.id().to_string()]);
-        if ["repair", "check"].contains(&all[0].as_str()) {
+        if ["repair", "check", "report"].contains(&all[0].as_str()) {
             all.extend(["--bin-dir".to_owned(), bin_dir().unwrap().display().to_string()]);
         }
         all

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::containerd::{Containerd, PAUSE_IMAGE, SOCKET};
+use super::host::NETWORK;
 use super::message::{Message, find, find_all};
 use crate::{Background, Node, Place as _};
 
@@ -73,6 +74,24 @@ impl Containerd<'_> {
         let config = Message::default().message(1, &network);
         self.cri("UpdateRuntimeConfig", &Message::default().message(1, &config))?;
         self.host.wait_until("a network of containerd", || self.is_network_ready().unwrap_or(false))
+    }
+
+    /// Replaces the network, and waits until containerd has read it.
+    pub fn set_network(&self, network: &Value) -> anyhow::Result<()> {
+        let (node, text) = (self.host.node, network.to_string());
+        node.write_file("/etc/cni/net.d/new", &text)?;
+        node.sh(&format!("mv /etc/cni/net.d/new {NETWORK}"))?;
+        self.host.wait_until("the new network", || self.has_read(&text).unwrap_or(false))
+    }
+
+    /// Verbose Status: whether containerd has read this text of a network.
+    fn has_read(&self, text: &str) -> anyhow::Result<bool> {
+        let answer = self.cri("Status", &Message::default().number(1, 1))?;
+        let infos = find_all(&answer, 2).filter(|info| find(info, 1) == Some(b"cniconfig"));
+        let read: Vec<Value> =
+            infos.filter_map(|info| find(info, 2)).flat_map(serde_json::from_slice).collect();
+        let mut networks = read.iter().filter_map(|config| config["Networks"].as_array()).flatten();
+        Ok(networks.any(|network| network["Config"]["Source"] == text))
     }
 
     /// Status: whether containerd has a network for pods.

@@ -16,6 +16,8 @@ const START: &str = include_str!("start.sh");
 
 /// The root file system of containers: the machine's, with a writable overlay.
 pub(super) const ROOTFS: &str = "/run/containers/rootfs";
+/// The file of the network.
+pub(super) const NETWORK: &str = "/etc/cni/net.d/10-test.conflist";
 /// Standard output and standard error of the first process.
 const LOG: &str = "/run/containers/log";
 
@@ -45,7 +47,7 @@ impl<'n> Host<'n> {
         let plugins = plugins.to_str().context("the path of the plugin folder is not UTF-8")?;
         node.tool("sh", &["-c", SET_UP, "sh", plugins]).context("prepare the node for containers")?;
         if let Some(network) = network {
-            node.write_file("/etc/cni/net.d/10-test.conflist", &network.to_string())?;
+            node.write_file(NETWORK, &network.to_string())?;
         }
 
         let mut unshare = Command::new("unshare");

@@ -97,8 +97,7 @@ pub(super) fn begin(options: &Options, node: &str, template: &Template, former: 
     let conflist = status::Conflist {
         path: options.conflist.clone(),
         // A conflist of a former process counts: pods start while the API server is away.
-        written: crate::conflist::find(&options.conflist)
-            .is_ok_and(|found| found == crate::conflist::Found::Ours),
+        written: crate::conflist::file::is_ours(&options.conflist),
         store: template.store(),
         ..former.conflist
     };

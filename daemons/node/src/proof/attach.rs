@@ -20,14 +20,23 @@ const LIMIT: Duration = Duration::from_secs(180);
 
 /// The request with these options.
 pub(super) fn request(options: &Options, wanted: Option<Wanted>) -> Request {
-    let plugins = options.plugins.clone().or_else(|| Some(options.ferrule.as_ref()?.parent()?.to_owned()));
-    let installed = || Path::new(INSTALLED).parent().unwrap_or(Path::new("/")).to_owned();
-    Request {
-        state: options.state.clone(),
-        plugins: plugins.unwrap_or_else(installed),
-        root: options.root.clone(),
-        wanted,
-    }
+    Request { state: options.state.clone(), plugins: plugins(options), root: options.root.clone(), wanted }
+}
+
+fn plugins(options: &Options) -> PathBuf {
+    let named = options.plugins.clone().or_else(|| Some(options.ferrule.as_ref()?.parent()?.to_owned()));
+    named.unwrap_or_else(|| Path::new(INSTALLED).parent().unwrap_or(Path::new("/")).to_owned())
+}
+
+/// Looks for a plugin.
+///
+/// # Errors
+/// It is not there, or cannot be seen.
+pub fn has_plugin(options: &Options, name: &str) -> Result<(), String> {
+    let path = plugins(options).join(name);
+    // It may be a link that leads elsewhere in this mount namespace.
+    let found = std::fs::symlink_metadata(seen(options.root.as_deref(), &path));
+    found.map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 /// Runs the process to its end.

@@ -19,7 +19,7 @@ use std::time::SystemTime;
 
 use ferrule_kernel::ip::IpFamily;
 
-pub use attach::cleanup;
+pub use attach::{cleanup, has_plugin};
 pub use endpoint::{Endpoint, NETNS, Place, Wanted, links, serve};
 pub use input::Input;
 pub use run::run;

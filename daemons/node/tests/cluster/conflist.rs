@@ -1,12 +1,12 @@
 //! The conflist: when the daemon writes it, its values, and foreign files.
 
-use std::process::Output;
+use std::process::{Command, Output};
 
-use cni_lab::{Place as _, eventually};
+use cni_lab::{Background, Place as _, bin_dir, eventually};
 use serde_json::json;
 
-use crate::lab::{Cluster, LIMIT, node_object, node_path, wait};
-use crate::member::CONFLIST;
+use crate::lab::{Cluster, LIMIT, PORT, node_object, node_path, wait};
+use crate::member::{CONFLIST, Member, Running};
 
 fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
@@ -136,6 +136,93 @@ fn each_step_of_writing_it_fails() {
     let strace = strace(&format!("{CONFLIST}.new"), " -e inject=write:error=ENOSPC");
     cluster.a.start_under(&strace, "");
     cluster.a.until("no conflist", || cluster.a.conflist().is_none());
+}
+
+/// A node changes from a list to `chain` and back while pods run. Each form checks, repairs and removes what the other one has attached,
+/// and a plugin that another program has appended stays.
+#[test]
+fn from_a_list_to_a_chain_and_back() {
+    const LIST: [&str; 3] = ["ptp", "portmap", "bandwidth"];
+    let mut cluster = Cluster::new();
+    cluster.b.start("");
+    let (a, b) = (&cluster.a, &cluster.b);
+    let types = |member: &Member, expected: &[&str]| {
+        wait(&format!("{expected:?}:\n{}", member.log()), || member.types(), |types| *types == expected);
+    };
+    // Repair is sure of a pod that has a process, and of a node with a first one.
+    let sleep = || {
+        let mut sleep = Command::new("sleep");
+        sleep.arg("infinity");
+        sleep
+    };
+    let init = a.node.spawn(sleep()).unwrap();
+    let port = |number: u16| json!([{"hostPort": number, "containerPort": PORT, "protocol": "tcp"}]);
+    let limits = json!({"ingressRate": 80_000_000, "ingressBurst": 8_000_000, "egressRate": 40_000_000, "egressBurst": 8_000_000});
+    let started = |name: &str, number| {
+        let running = a.pod_with(name, |attachment| {
+            attachment
+                .with_capability("portMappings", port(number))
+                .with_capability("bandwidth", limits.clone())
+        });
+        let process = running.pod.spawn(sleep()).unwrap();
+        (running, process)
+    };
+    let end = |(running, process): (Running<'_>, Background)| {
+        drop(process);
+        running.end();
+    };
+    let repair = || {
+        let mut command = Command::new(bin_dir().unwrap().join("ferrule"));
+        command
+            .args(["repair", "--yes", "--init", &init.id().to_string(), "--bin-dir"])
+            .arg(bin_dir().unwrap());
+        let output = a.node.exec(&mut command).unwrap();
+        assert!(output.status.success(), "{}", said(&output));
+        said(&output)
+    };
+    // As another vendor's installer does it.
+    let edit = |filter: &str| a.sh(&format!("jq '{filter}' {CONFLIST} >/run/new && mv /run/new {CONFLIST}"));
+    let daemon = |arguments: &str| a.node.spawn(a.command("", arguments)).unwrap();
+    let mut running = daemon("--chain off");
+    types(a, &LIST);
+    types(b, &["chain"]);
+    let far = b.pod("far");
+    let mut pods = vec![started("old", 8080)];
+    for (number, arguments, expected) in [(8081, "", &["chain"][..]), (8082, "--chain off", &LIST)] {
+        Command::new("kill").arg(running.id().to_string()).status().unwrap();
+        running.child().wait().unwrap();
+        running = daemon(arguments);
+        if number == 8081 {
+            types(a, expected);
+            edit(".plugins += [{type: \"tuning\"}]");
+        }
+        let expected = [expected, &["tuning"]].concat();
+        types(a, &expected);
+        pods.push(started(&format!("pod{number}"), number));
+        for (pod, _) in &mut pods {
+            pod.take_conflist();
+            assert!(pod.is_sound(), "{arguments}");
+        }
+        // The node loses the rules and the limits.
+        a.sh("nft flush ruleset; tc qdisc show | sed -n 's/^qdisc tbf .* dev \\([^ ]*\\) .*/\\1/p' | xargs -n 1 tc qdisc del root dev");
+        assert!(!pods[0].0.is_sound());
+        let said = repair();
+        assert!(said.contains(" 0 failed, 0 skipped, "), "{said}");
+        for (pod, _) in &pods {
+            assert!(pod.is_sound(), "{arguments}");
+            pod.reaches(&far);
+            far.reaches(pod);
+        }
+        assert_eq!(a.types(), expected);
+        end(pods.remove(0));
+    }
+    edit(".plugins |= map(select(.type != \"tuning\"))");
+    a.until("ready", || a.http("/readyz").0 == 200);
+    types(a, &LIST);
+    pods.into_iter().for_each(end);
+    for left in ["nft list ruleset | grep 808", "ip -o link show | grep bwp"] {
+        assert!(a.node.sh(left).is_err(), "{left}");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use cni_lab::testing::{ask, ips_of, routes, serve};
 use cni_lab::{Background, Node, Place as _, Pod, bin_dir, eventually};
 use cni_runner::{Attachment, Network};
+use ferrule_kit::fold::unfolded;
 use serde_json::{Value, json};
 
 use crate::lab::{API, HUB, LIMIT, PORT, node_object, wait};
@@ -184,8 +185,17 @@ impl Member {
         assert!(same, "{}: {found:#?}, not {expected:#?}\n{}", self.name, self.log());
     }
 
+    /// The conflist as a list of plugins.
     pub(crate) fn conflist(&self) -> Option<Value> {
-        Some(serde_json::from_str(&self.node.read_file(CONFLIST).ok()?).unwrap())
+        Some(unfolded(serde_json::from_str(&self.node.read_file(CONFLIST).ok()?).unwrap()))
+    }
+
+    /// The types of the conflist's plugins as they are in the file.
+    pub(crate) fn types(&self) -> Vec<String> {
+        let text = self.node.read_file(CONFLIST).unwrap_or_default();
+        let value: Value = serde_json::from_str(&text).unwrap_or_default();
+        let plugins = value["plugins"].as_array().into_iter().flatten();
+        plugins.map(|plugin| plugin["type"].as_str().unwrap().to_owned()).collect()
     }
 
     /// Whether the node has a link of this name.
@@ -283,6 +293,11 @@ impl Running<'_> {
 
     pub(crate) fn container_id(&self) -> String {
         self.attachment.container_id.clone()
+    }
+
+    /// The runtime reads the conflist anew.
+    pub(crate) fn take_conflist(&mut self) {
+        self.network = self.member.node.run(|| Network::from_file(CONFLIST)).unwrap().unwrap();
     }
 
     /// CHECK of its chain.

@@ -6,6 +6,7 @@ mod endpoint;
 mod guard;
 mod housekeeping;
 mod lab;
+mod left_overs;
 mod masquerade;
 mod planted;
 mod probe;

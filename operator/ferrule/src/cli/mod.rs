@@ -14,10 +14,10 @@ use clap::{CommandFactory, Parser as _};
 use clap_complete::Shell;
 use cni_common::line::Text;
 use cni_common::plugin::Plugin;
-use ferrule_chain::fold::{fold, unfold};
 use ferrule_install::console::{note, say};
 use ferrule_install::{Back, Condition, Outcome, Stopped, TOOL, fingerprint::Fingerprint};
 use ferrule_kernel::file::read_named_text;
+use ferrule_kit::fold::{fold, unfold};
 
 use self::arguments::{Chain, Command};
 

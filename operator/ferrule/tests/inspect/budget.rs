@@ -7,12 +7,14 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cni_common::plugin::Attachment;
 use cni_lab::testing::{Origin, ips_of};
 use cni_lab::{Place as _, TIMEOUT, bin_dir, eventually};
 use cni_runner::Network;
 use serde_json::json;
+use sha2::Digest as _;
 
-use crate::fixture::{Fixture, PROGRAM};
+use crate::fixture::{Container, Fixture, PROGRAM, network};
 
 const STORE: &str = "/var/lib/cni/networks/ours";
 
@@ -132,4 +134,142 @@ fn a_container_that_changes_its_addresses_keeps_only_its_own_objects() {
         left_out
     });
     assert!(is_left_out);
+}
+
+/// The kinds of leaks beside addresses that may be many, each with how to plant one of a container that does not exist.
+const KINDS: [(&str, Plant); 7] = [
+    ("host port", |name, n| {
+        // As the reference's nftables backend has them.
+        let port = 1024 + n;
+        Planted::Rules(format!(
+            "add rule ip cni_hostport hostports tcp dport {port} dnat to 10.214.0.2:80 comment \"{name}\"\n"
+        ))
+    }),
+    ("masquerade", |name, _| {
+        let hash = |text: &str| {
+            sha2::Sha512::digest(text)[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        let hashes = format!("{}-{}", hash("gone"), hash(&format!("eth0:{name}")));
+        let comment = format!("\"{hashes}, net: gone, if: eth0, id: {name}\"");
+        let rule = format!("ip saddr 10.214.0.2 masquerade comment {comment}");
+        Planted::Rules(format!("add rule inet cni_plugins_masquerade masq_checks {rule}\n"))
+    }),
+    ("firewall", |name, n| {
+        let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 215, 0, 0)) + n);
+        let label =
+            ferrule_kit::owner::label(&Attachment { network: "gone", container_id: name, ifname: "eth0" });
+        Planted::Rules(format!("add element inet cni_firewall pods4 {{ {address} comment \"{label}\" }}\n"))
+    }),
+    ("mac spoof check", |name, _| {
+        let chain = format!("cni-br-iface-{name}-eth0");
+        let comment = format!("comment \"macspoofchk-{name}-eth0\"");
+        Planted::Rules(format!(
+            "add chain bridge nat {chain}\nadd chain bridge nat {chain}-mac\n\
+            add rule bridge nat {chain} jump {chain}-mac {comment}\nadd rule bridge nat {chain}-mac drop {comment}\n\
+            add rule bridge nat PREROUTING iifname gone jump {chain} {comment}\n"
+        ))
+    }),
+    ("ifb", |name, n| {
+        let alias = format!("bandwidth network=gone container={name} ifname=eth0 veth=9{n} hook=made");
+        Planted::Links(format!("link add bwp{n:012x} type ifb\nlink set bwp{n:012x} alias \"{alias}\"\n"))
+    }),
+    ("tuning backup", |name, _| {
+        Planted::File(format!("/run/cni/tuning/{name}_eth0.json"), r#"{"mtu":1500}"#)
+    }),
+    ("flannel state", |name, _| {
+        Planted::File(format!("/var/lib/cni/flannel/{name}"), r#"{"name":"gone","type":"bridge"}"#)
+    }),
+];
+
+/// How one is planted: a line of nft, lines of `ip -batch`, or a file with its content.
+enum Planted {
+    Rules(String),
+    Links(String),
+    File(String, &'static str),
+}
+
+/// A leak of this container, with a number.
+type Plant = fn(&str, u32) -> Planted;
+
+/// Leaves so many leaks of a kind.
+fn plant_kind(f: &Fixture, kind: &str, plant: Plant, count: u32) {
+    let (mut rules, mut links, mut files) = (String::new(), String::new(), Vec::new());
+    for n in 0..count {
+        match plant(&format!("budget-{}-{n}", kind.replace(' ', "-")), n) {
+            Planted::Rules(line) => rules += &line,
+            Planted::Links(lines) => links += &lines,
+            Planted::File(path, content) => files.push((path, content)),
+        }
+    }
+    f.node.write_file("/run/planted.nft", &rules).unwrap();
+    f.node.write_file("/run/planted.ip", &links).unwrap();
+    f.node.sh("nft -f /run/planted.nft; ip -batch /run/planted.ip").unwrap();
+    let write = || files.iter().try_for_each(|(path, content)| std::fs::write(path, content));
+    f.node.run(write).unwrap().unwrap();
+}
+
+/// A node with a living container, and with the tables and folders of all kinds.
+fn with_kinds() -> (Fixture, Container) {
+    let f = Fixture::new();
+    let living = f.add(Origin::Ours, "inspect-budget-kinds", 18703);
+    f.node.sh("nft 'add table ip cni_hostport; add chain ip cni_hostport hostports'; mkdir -p /var/lib/cni/flannel").unwrap();
+    (f, living)
+}
+
+/// How often the ruleset has changed.
+fn changes(f: &Fixture) -> u32 {
+    let mut socket = f.node.run(|| ferrule_kernel::netlink::Socket::netfilter().unwrap()).unwrap();
+    let said = format!("{:?}", ferrule_kernel::nftables::generation(&mut socket).unwrap());
+    said.trim_matches(|c: char| !c.is_ascii_digit()).parse().unwrap()
+}
+
+/// Each change costs what a look at the node costs: the plugin asks before it.
+#[test]
+fn leaks_of_a_kind_share_a_look_and_a_change() {
+    const EACH: u32 = 30;
+    let (f, living) = with_kinds();
+    // The kernel needs seconds to make many links.
+    let kinds = || KINDS.into_iter().filter(|(kind, _)| *kind != "ifb");
+    for (kind, plant) in kinds() {
+        plant_kind(&f, kind, plant, EACH);
+    }
+    // A rule of another program leads to one of the chains: the kernel keeps this one, and no other.
+    f.node.sh("nft 'add chain bridge nat other; add rule bridge nat other jump cni-br-iface-budget-mac-spoof-check-27-eth0'").unwrap();
+    let leaks = f.leaks();
+    for (kind, _) in kinds() {
+        let found = leaks.iter().filter(|leak| leak.starts_with(&format!("{kind} budget-"))).count();
+        assert_eq!(found, EACH as usize, "{kind}: {leaks:#?}");
+    }
+    let before = changes(&f);
+    let output = f.run("gc --yes");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let changed = changes(&f) - before;
+    assert!(
+        said.contains("cannot remove mac spoof check port gone of container budget-mac-spoof-check-27"),
+        "{said}"
+    );
+    assert!(said.contains(&format!("{} of {} leaks removed", 6 * EACH - 1, 6 * EACH)), "{said}");
+    // The refused chain is in the share of the last five, which are then removed one by one.
+    assert!(changed < EACH, "{changed} changes: {said}");
+    f.node.sh("nft flush chain bridge nat other").unwrap();
+    f.says("gc --yes");
+    assert_eq!(f.leaks(), Vec::<String>::new());
+    f.runtime(Origin::Ours).check(&network(Origin::Ours), &living.attachment).unwrap();
+}
+
+/// Prints the figures that operator/inspect/README.md has. Measures the static program.
+#[test]
+#[ignore = "benchmark: cargo test -p ferrule --test inspect speed_of_each_kind -- --ignored --nocapture"]
+fn speed_of_each_kind() {
+    let program = bin_dir().unwrap().join("ferrule");
+    let (f, _living) = with_kinds();
+    for (kind, plant) in KINDS {
+        plant_kind(&f, kind, plant, 5000);
+        let mut command = Command::new(&program);
+        command.args(f.words("gc --yes").split(' ')).env_remove("CNI_COMMAND");
+        let start = Instant::now();
+        let output = f.node.exec(&mut command).unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        println!("{kind}: {:?}; {}", start.elapsed(), said.lines().last().unwrap_or_default());
+    }
 }

@@ -133,6 +133,10 @@ fn a_program_that_listens_on_a_host_port_is_named() {
         std::process::id()
     );
     assert!(said.contains("\nwarning: host port 8122/tcp: ") && said.contains(&who), "{said}");
+    // CHECK itself accepts it.
+    let said = f.says(&format!("check --bin-dir {}", f.bin_dir(Origin::Ours).display()));
+    assert!(said.contains("warning: host port 8122/tcp: ") && said.contains(&who), "{said}");
+    assert!(said.ends_with("1 sound, 0 failed, 0 skipped\n"), "{said}");
 }
 
 #[test]

@@ -110,7 +110,8 @@ fn a_report_tells_all_and_betrays_nothing() {
     let pods = [f.add(Origin::Ours, "report-alpha", 18801), f.add(Origin::Ours, "report-beta", 18802)];
     plant_names_and_secrets(&f);
     let hanging = tempfile::tempdir().unwrap();
-    let script = format!("#!/bin/sh\necho $$ >>{}/pid\nexec sleep 600\n", hanging.path().display());
+    let hangs = hanging.path().display();
+    let script = format!("#!/bin/sh\necho $$ >>{hangs}/pid\nenv >>{hangs}/env\nexec sleep 600\n");
     fs::write(hanging.path().join("nft"), script).unwrap();
     fs::set_permissions(hanging.path().join("nft"), fs::Permissions::from_mode(0o755)).unwrap();
 
@@ -118,6 +119,8 @@ fn a_report_tells_all_and_betrays_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let (output, text) = report(&f, "", Some(hanging.path()), folder.path());
     assert_eq!(before.diff(&Snapshot::take(&f.node).unwrap()), "");
+    let environment = fs::read_to_string(hanging.path().join("env")).unwrap();
+    assert!(environment.contains("PATH=") && !environment.contains("envsecret7"), "{environment}");
     for pid in fs::read_to_string(hanging.path().join("pid")).unwrap().lines() {
         assert!(!Path::new("/proc").join(pid).exists(), "the hanging nft {pid} is left");
     }
@@ -177,6 +180,10 @@ fn a_report_tells_all_and_betrays_nothing() {
 fn a_broken_node_has_a_report() {
     let f = Fixture::new();
     let _pod = f.add(Origin::Ours, "report-broken", 18803);
+    // One with too much to list, before the other one.
+    let greedy = f.add(Origin::Ours, "report-a-greedy", 18804);
+    let routes = "awk 'BEGIN { for (i = 0; i < 30000; i++) printf \"route add 172.16.%d.%d/32 dev eth0\\n\", i / 256, i % 256 }'";
+    greedy.pod.sh(&format!("{routes} | ip -force -batch -")).unwrap();
     for (place, _) in FOLDERS {
         plant_all(&f.node, place);
     }
@@ -193,9 +200,15 @@ fn a_broken_node_has_a_report() {
     let (_, text) = report(&f, "--output - --root /", None, folder.path());
     let after = state();
     assert_eq!((before.0.diff(&after.0), before.1), (String::new(), after.1));
-    for seen in
-        ["1 sound, 0 failed", "cannot read the cached result", "it is no regular file", "net/ipv4/ip_forward"]
-    {
+    for seen in [
+        "2 sound, 0 failed",
+        "too much to list",
+        "cannot read the cached result",
+        "it is no regular file",
+        "net/ipv4/ip_forward",
+    ] {
         assert!(text.contains(seen), "{seen}: {text}");
     }
+    let pods = fs::read_to_string(folder.path().join("links-pods.txt")).unwrap();
+    assert!(pods.contains(" eth0 veth up"), "{pods}");
 }

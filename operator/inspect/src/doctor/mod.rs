@@ -2,11 +2,12 @@
 //!
 //! [`networks`] reads the configurations. [`plugins`] asks each plugin by STATUS whether it can serve its network: so the plugins
 //! themselves judge kernel, tools and folders, and the remedy is that of the plugin's error. [`claims`], [`cluster`], [`firewalls`],
-//! [`ports`], [`subnets`] and [`sysctls`] look at what no plugin knows. Nothing is changed, except that the kernel may load modules.
+//! [`left_overs`], [`ports`], [`subnets`] and [`sysctls`] look at what no plugin knows. Nothing is changed, except that the kernel may load modules.
 
 pub mod claims;
 pub mod cluster;
 pub mod firewalls;
+pub mod left_overs;
 mod libcni;
 pub mod modes;
 pub mod networks;
@@ -23,11 +24,14 @@ use ferrule_kit::cluster::STATE;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::cache::Cache;
 use crate::model::{SCHEMA, Sockets, name};
 use crate::node::NOT_WHOLE;
 use crate::sight::Sight;
 use crate::table::wrapped;
 
+/// The runtimes' cache of results.
+const RESULTS: &str = "/var/lib/cni/results";
 /// What helps against a view that is not whole.
 const WHOLE: &str =
     "run ferrule as root in the node's network, PID and mount namespaces, or with its / as --root";
@@ -127,6 +131,7 @@ impl Subject {
 pub fn examine(places: &Places, ours: &[&str]) -> Result<Vec<Subject>, CniError> {
     let mut sockets = Sockets::open()?;
     let sight = Sight::of_all(places.init, [places.conf_dir.as_path()].into_iter());
+    let cache = Cache::read(Path::new(RESULTS), &sight);
     let partial = sight.partial.map(|why| Finding::error("view", format!("{NOT_WHOLE}: {why}"), WHOLE));
     let (networks, unusable) = networks::read(&places.conf_dir);
     let found = format!("{} in {}", networks.len(), places.conf_dir.display());
@@ -149,6 +154,7 @@ pub fn examine(places: &Places, ours: &[&str]) -> Result<Vec<Subject>, CniError>
     let sysctls = sysctls::Facts::read();
     subjects.push(Subject::of("sysctls", sysctls, |facts| sysctls::judge(&networks, &facts)));
     subjects.push(claims::judge(&networks));
+    subjects.push(left_overs::judge(&places.conf_dir, &cache, &mut sockets));
     Ok(subjects)
 }
 

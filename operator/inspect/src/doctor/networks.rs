@@ -7,9 +7,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ferrule_chain::config::NAME as CHAIN;
-use ferrule_chain::fold::members;
 use ferrule_kernel::file;
+use ferrule_kit::fold::{CHAIN, members};
 use serde_json::Value;
 
 use super::Finding;

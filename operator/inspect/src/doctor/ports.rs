@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use cni_common::spec::CniError;
 use ferrule_kernel::ip::from_octets;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kit::owner;
+use ferrule_kit::{owner, socket};
 use ferrule_portmap::plan::HostPort;
 use ferrule_portmap::{list, nft, reference};
 
@@ -107,6 +107,18 @@ impl Facts {
         findings.dedup();
         let seen = format!("{}, and no program of the node listens on one", self.taken.len());
         (!self.taken.is_empty()).then(|| Subject::new(SUBJECT, seen, findings))
+    }
+}
+
+/// The findings as sentences; one if they cannot be read.
+pub(crate) fn warnings() -> Vec<String> {
+    let found = socket::netfilter().and_then(|mut socket| Facts::read(&mut socket));
+    let text = |Finding { subject, problem, .. }: Finding| format!("{subject}: {problem}");
+    match found {
+        Ok(facts) => {
+            facts.judge().map_or_else(Vec::new, |found| found.findings.into_iter().map(text).collect())
+        }
+        Err(error) => vec![format!("{SUBJECT}: cannot be looked at: {error}")],
     }
 }
 

@@ -14,11 +14,11 @@ use ferrule_host_device::remove;
 use ferrule_host_device::state::{FOLDER, State, stem};
 use ferrule_host_local::owner;
 use ferrule_host_local::store::{Reserved, Store};
-use ferrule_kit::state_file::{self, JSON};
+use ferrule_kit::state_file::{self, JSON, Seen};
 use ferrule_tuning::state as tuning;
 
 use super::Scene;
-use crate::model::{self, Kind, Maker, Object, Owner, Removal, Reservation, Sockets};
+use crate::model::{self, Kind, Maker, Object, Owner, Removal, Reservation, Shared, Sockets};
 
 /// The reservations in the stores of all networks in all folders.
 pub(super) fn reservations(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
@@ -166,8 +166,8 @@ pub(super) fn modified(path: &Path) -> Option<SystemTime> {
 
 pub(super) fn state_file(kind: Kind, name: String, path: PathBuf, owner: Owner, maker: Maker) -> Object {
     let object = Object::new(kind, name, path.display().to_string(), owner, maker);
-    object.removed_by(move |_, is_dead| match path.exists() && is_dead() {
-        true => state_file::remove(&path).map(|()| true),
-        false => Ok(false),
-    })
+    match Seen::now(&path) {
+        Some(seen) => object.removed_with(Shared::File(seen)),
+        None => object,
+    }
 }

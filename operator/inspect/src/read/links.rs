@@ -4,7 +4,7 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, HashMap};
 
 use cni_common::spec::CniError;
-use ferrule_bandwidth::gc::{remove_if, used};
+use ferrule_bandwidth::gc::used;
 use ferrule_bandwidth::owner::{self, Alias, is_ifb_name};
 use ferrule_container_link::vlan_device;
 use ferrule_kernel::netlink::link::Counters;
@@ -13,7 +13,7 @@ use ferrule_kernel::netlink::{Link, ifb};
 use ferrule_kit::veth;
 
 use super::Scene;
-use crate::model::{Kind, Maker, Object, Owner, Sockets, State};
+use crate::model::{Kind, Maker, Object, Owner, Shared, Sockets, State};
 
 /// The links of attachments on the host, and their limits.
 pub(super) fn on_host(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
@@ -111,9 +111,7 @@ fn of_ifb(
     }
     let unused = || State::Dead("no filter redirects to it, no cache entry has its name".to_owned());
     let sign = object.sign.or_else(|| is_nameless.then(unused));
-    let link = link.clone();
-    Object { sign, ..object }
-        .removed_by(move |sockets, is_dead| remove_if(&mut sockets.route, &link, is_dead))
+    Object { sign, ..object }.removed_with(Shared::Ifb(link.clone()))
 }
 
 /// Rate, and what passed and was dropped.

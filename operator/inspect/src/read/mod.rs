@@ -5,6 +5,7 @@ mod claims;
 mod files;
 mod links;
 mod nodes;
+mod policy;
 mod rules;
 
 use std::collections::{BTreeSet, HashMap};
@@ -77,7 +78,7 @@ impl Scene {
 pub type Reader = fn(&mut Sockets, &Scene) -> Result<Vec<Object>, CniError>;
 
 /// All readers. The first ones name attachments that later ones recognise by a hash.
-pub const READERS: [(&str, Reader); 16] = [
+pub const READERS: [(&str, Reader); 17] = [
     ("reservations of host-local", files::reservations),
     ("host ports", rules::host_ports),
     ("state files of tuning", files::of_tuning),
@@ -94,4 +95,5 @@ pub const READERS: [(&str, Reader); 16] = [
     ("masquerade rules", rules::masquerade),
     ("firewall addresses", rules::firewall),
     ("rules against MAC spoofing", rules::mac_spoof),
+    ("pods without a decision on policies", policy::undecided),
 ];

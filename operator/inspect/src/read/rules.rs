@@ -4,7 +4,6 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::SocketAddr;
 
-use cni_common::plugin::Attachment;
 use cni_common::spec::CniError;
 use ferrule_bridge::mac_spoof;
 use ferrule_firewall::nft::{self, Owned};
@@ -15,11 +14,11 @@ use ferrule_masquerade::{list as rules, plan};
 use ferrule_portmap::nft as portmap_nft;
 use ferrule_portmap::nft::layout;
 use ferrule_portmap::plan::HostPort;
-use ferrule_portmap::{list as portmap, reference, remove};
+use ferrule_portmap::{list as portmap, reference};
 use itertools::Itertools as _;
 
 use super::Scene;
-use crate::model::{Kind, Maker, Object, Owner, Sockets, State};
+use crate::model::{Kind, Maker, Object, Owner, Shared, Sockets, State};
 
 /// The host ports of each container in each layout: our table, the reference's nftables backend, and both variants of iptables.
 pub(super) fn host_ports(sockets: &mut Sockets, _: &Scene) -> Result<Vec<Object>, CniError> {
@@ -34,12 +33,8 @@ pub(super) fn host_ports(sockets: &mut Sockets, _: &Scene) -> Result<Vec<Object>
             to.parse().map(|target: SocketAddr| target.ip()).or_else(|_| to.parse()).ok()
         };
         let addresses = object.host_ports().filter_map(target).collect();
-        objects.push(Object { addresses, ..object }.removed_by(move |sockets, is_dead| {
-            let portmap::Chain { network, container_id, .. } = &chain;
-            // The interface is not part of the names.
-            let owner = Attachment { network, container_id, ifname: "" };
-            remove::chains(&mut sockets.netfilter, &owner, is_dead)
-        }));
+        let names = (chain.network, chain.container_id);
+        objects.push(Object { addresses, ..object }.removed_with(Shared::HostPortChains(names)));
     }
     Ok(objects)
 }
@@ -58,11 +53,7 @@ fn our_host_ports(sockets: &mut Sockets) -> Result<Vec<Object>, CniError> {
         };
         let object = host_port(&host_ports, format!("table {}", layout::TABLE), owner, Maker::Ferrule);
         let facts = [("label", label.clone())].into();
-        objects.push(
-            Object { sign, facts, ..object }.removed_by(move |sockets, is_dead| {
-                remove::labelled(&mut sockets.netfilter, &label, is_dead)
-            }),
-        );
+        objects.push(Object { sign, facts, ..object }.removed_with(Shared::HostPorts(label)));
     }
     Ok(objects)
 }
@@ -75,9 +66,7 @@ fn host_ports_of_reference(sockets: &mut Sockets) -> Result<Vec<Object>, CniErro
     let of_container = |(container, host_ports): (String, Vec<HostPort>)| {
         let place = "table cni_hostport of the reference".to_owned();
         let object = host_port(&host_ports, place, Owner::container(&container), Maker::Reference);
-        object.removed_by(move |sockets, is_dead| {
-            remove::of_reference(&mut sockets.netfilter, &container, is_dead)
-        })
+        object.removed_with(Shared::HostPortsOfReference(container))
     };
     Ok(containers.into_iter().map(of_container).collect())
 }
@@ -117,12 +106,8 @@ pub(super) fn masquerade(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Obj
         };
         let addresses = rule.source;
         let object = objects.entry(key).or_insert_with(|| {
-            let remove = move |sockets: &mut Sockets, is_dead: &mut dyn FnMut() -> bool| match &rule.chain {
-                None => rules::remove(&mut sockets.netfilter, &rule.comment, is_dead),
-                Some(chain) => rules::remove_chain(&mut sockets.netfilter, chain, is_dead),
-            };
-            let object = Object::new(Kind::Masquerade, String::new(), place, owner, Maker::Either);
-            object.removed_by(remove)
+            let shared = rule.chain.map_or(Shared::Masquerade(rule.comment), Shared::MasqueradeChain);
+            Object::new(Kind::Masquerade, String::new(), place, owner, Maker::Either).removed_with(shared)
         });
         object.addresses.extend(addresses);
     }
@@ -148,9 +133,7 @@ pub(super) fn firewall(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Objec
         let place = format!("iptables filter {}", forward_chain::CNI_FORWARD);
         let object = Object::new(Kind::Firewall, address.to_string(), place, owner, Maker::Reference);
         let object = Object { addresses: [address].into(), is_by_address: true, ..object };
-        objects.push(object.removed_by(move |sockets, is_dead| {
-            allowed::remove_reference(&mut sockets.netfilter, address, is_dead)
-        }));
+        objects.push(object.removed_with(Shared::FirewallOfReference(address)));
     }
     Ok(objects)
 }
@@ -165,9 +148,13 @@ fn of_label(owned: Owned, label: String) -> Object {
     let (name, place) = (owned.address.to_string(), format!("table {}", nft::layout::TABLE));
     let object = Object::new(Kind::Firewall, name, place, whose, Maker::Ferrule);
     let facts = [("opened by", by), ("label", label.clone())].into();
-    let is_by_address = !owned.is_pod();
-    Object { addresses: [owned.address].into(), facts, is_by_address, ..object }
-        .removed_by(move |sockets, is_dead| allowed::remove(&mut sockets.netfilter, &owned, &label, is_dead))
+    let object = Object { addresses: [owned.address].into(), facts, ..object };
+    if owned.is_pod() {
+        return object.removed_with(Shared::Firewall((owned.address, label)));
+    }
+    Object { is_by_address: true, ..object }.removed_by(move |sockets, is_dead| {
+        allowed::remove_opened(&mut sockets.netfilter, &owned, &label, is_dead)
+    })
 }
 
 /// The attachments that have chains of `macspoofchk`.
@@ -187,9 +174,7 @@ pub(super) fn mac_spoof(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Obje
         let place = format!("table {} {}", mac_spoof::plan::TABLE, chains.interface);
         let object = Object::new(Kind::MacSpoof, format!("port {port}"), place, owner, Maker::Either);
         let sign = links.contains(port.as_str()).then(|| State::Alive(format!("port {port} exists")));
-        Object { sign, ..object }.removed_by(move |sockets, is_dead| {
-            mac_spoof::remove_if(&mut sockets.netfilter, &chains, is_dead)
-        })
+        Object { sign, ..object }.removed_with(Shared::MacSpoof(chains))
     };
     Ok(mac_spoof::list(&mut sockets.netfilter)?.into_iter().map(object).collect())
 }

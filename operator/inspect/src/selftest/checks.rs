@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::outside::Outside;
 use super::pods::{Attached, BURST, PORT, RATE, Rights, Site};
-use super::traffic::{Pair, Place, connect, has_route, reach, resolve, told, transfer};
+use super::traffic::{Pair, Place, connect, has_route, resolve, told, transfer};
 use super::{Test, why};
 use crate::doctor::networks::Network;
 
@@ -271,63 +271,39 @@ impl Scene<'_> {
         }
     }
 
-    /// From a pod to the health endpoints of other nodes that the status file of `ferrule-node` names.
+    /// What `ferrule-node` has found of each other node, from its health endpoint, which is in a pod's place, to the other's.
     fn other_nodes(&self) -> Vec<Test> {
         let path = Path::new(STATE).join(STATUS_FILE);
         let status: Value =
             file::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-        let nodes = status["nodes"].as_array().into_iter().flatten();
-        let endpoints: Vec<(String, SocketAddr)> = nodes.flat_map(endpoints).collect();
-        if endpoints.is_empty() {
-            return proofs(&status, &path);
-        }
-        let test = |(node, endpoint): (String, SocketAddr)| match reach(self.a(), endpoint) {
-            Ok(()) => Test::ok(format!("node {node}"), format!("a pod reaches {endpoint}")),
-            Err(error) => {
-                Test::failed(format!("node {node}"), format!("{endpoint}: {}", told(&error)), why::NODE)
-            }
-        };
-        endpoints.into_iter().map(test).collect()
+        proofs(&status, &path)
     }
 }
 
-/// What `ferrule-node` has found itself, if its file names no endpoints.
+/// The proofs of the status file. The daemon asks each node all the time: nothing is waited for.
 fn proofs(status: &Value, path: &Path) -> Vec<Test> {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
     let mut tests = Vec::new();
-    for node in status["nodes"].as_array().into_iter().flatten() {
-        for (family, proof) in node["proofs"].as_object().into_iter().flatten() {
-            let name = format!("node {} ({family})", text(&node["name"]));
-            tests.push(match proof["state"].as_str() {
-                Some("proved") => {
-                    Test::ok(name, format!("ferrule-node has reached a pod there at {}", text(&proof["at"])))
-                }
-                Some("lost") => {
-                    let why = format!(
-                        "ferrule-node reaches no pod there since {}: {}",
-                        text(&proof["since"]),
-                        text(&proof["why"])
-                    );
-                    Test::failed(name, why, why::NODE)
-                }
-                _ => Test::skipped(name, format!("ferrule-node does not know: {}", text(&proof["why"]))),
-            });
-        }
+    for row in status["health"]["peers"].as_array().into_iter().flatten() {
+        let name = format!("node {} ({})", text(&row["node"]), text(&row["family"]));
+        let (since, why) = (text(&row["since"]), text(&row["why"]));
+        tests.push(match row["proof"].as_str() {
+            Some("proved") => {
+                Test::ok(name, format!("the health endpoints have reached each other at {since}"))
+            }
+            Some("lost") => Test::failed(
+                name,
+                format!("no answer of its health endpoint since {since}: {why}"),
+                why::NODE,
+            ),
+            _ => Test::skipped(name, format!("ferrule-node does not know: {why}")),
+        });
     }
     if tests.is_empty() {
-        tests.push(Test::skipped(
-            "other nodes",
-            format!("{} says nothing of pods on other nodes", path.display()),
-        ));
+        let why = format!("{} says nothing of pods on other nodes", path.display());
+        tests.push(Test::skipped("other nodes", why));
     }
     tests
-}
-
-/// The endpoints of a node in the status file, each as `ADDRESS:PORT`.
-fn endpoints(node: &Value) -> Vec<(String, SocketAddr)> {
-    let name = node["name"].as_str().unwrap_or_default();
-    let all = node["health"].as_array().into_iter().flatten();
-    all.filter_map(|endpoint| Some((name.to_owned(), endpoint.as_str()?.parse().ok()?))).collect()
 }
 
 fn family(is_v4: bool) -> &'static str {
@@ -345,18 +321,19 @@ mod tests {
     use super::super::Outcome;
     use super::*;
 
+    /// The rows are those of `ferrule-node`'s status/health.rs.
     #[test]
-    fn endpoints_of_nodes() {
-        let node = json!({"name": "n2", "health": ["10.2.0.1:4240", "[fd00::1]:4240", "nonsense", 5]});
-        let found: Vec<String> = endpoints(&node).iter().map(|(name, to)| format!("{name} {to}")).collect();
-        assert_eq!(found, ["n2 10.2.0.1:4240", "n2 [fd00::1]:4240"]);
-        assert!(endpoints(&json!({"name": "n3"})).is_empty());
-        let status = json!({"nodes": [{"name": "n2", "proofs": {"ipv4": {"state": "proved", "at": "T"},
-            "ipv6": {"state": "lost", "since": "T", "why": "no answer"}}}, {"name": "n3"}]});
-        let outcomes = |status: &Value| {
-            proofs(status, Path::new("/s")).iter().map(|test| test.outcome).collect::<Vec<_>>()
+    fn proofs_of_other_nodes() {
+        let row = |node: &str, proof: &str| json!({"node": node, "family": "IPv4", "proof": proof, "since": "T", "why": "no answer"});
+        let status = json!({"nodes": [{"name": "n2"}], "health": {"local": [row("", "lost")],
+            "peers": [row("n2", "proved"), row("n3", "lost"), row("n4", "unknown")]}});
+        let found = |status: &Value| {
+            let tests = proofs(status, Path::new("/s"));
+            tests.into_iter().map(|test| (test.test, test.outcome)).collect::<Vec<_>>()
         };
-        assert_eq!(outcomes(&status), [Outcome::Ok, Outcome::Failed]);
-        assert_eq!(outcomes(&Value::Null), [Outcome::Skipped]);
+        let wanted = [("n2", Outcome::Ok), ("n3", Outcome::Failed), ("n4", Outcome::Skipped)]
+            .map(|(node, outcome)| (format!("node {node} (IPv4)"), outcome));
+        assert_eq!(found(&status), wanted);
+        assert_eq!(found(&Value::Null), [("other nodes".to_owned(), Outcome::Skipped)]);
     }
 }

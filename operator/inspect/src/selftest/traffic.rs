@@ -50,11 +50,6 @@ pub(super) fn has_route(from: Place<'_>, to: IpAddr) -> bool {
     from.open(|| UdpSocket::bind((any, 0))?.connect((to, 9))).is_ok()
 }
 
-/// Connects to an endpoint.
-pub(super) fn reach(from: Place<'_>, to: SocketAddr) -> io::Result<()> {
-    from.open(|| TcpStream::connect_timeout(&to, LIMIT)).map(drop)
-}
-
 fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
     let end = Instant::now() + LIMIT;
     loop {

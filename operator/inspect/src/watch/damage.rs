@@ -22,6 +22,8 @@ const TABLES: [&str; 4] = ["filter", "mangle", "nat", "raw"];
 const CHAINS: [&str; 5] = ["FORWARD", "INPUT", "OUTPUT", "POSTROUTING", "PREROUTING"];
 /// The table of firewalld, which has new zones after a reload.
 const FIREWALLD: &str = "firewalld";
+/// The table of `policy`. The daemon deletes its elements when it has decided, and without the table nothing is announced.
+const UNDECIDED: &str = ferrule_policy_kit::table::TABLE.name;
 /// The link that kube-proxy makes in IPVS mode, which changes the form of host ports.
 const IPVS: &str = "kube-ipvs0";
 /// The kinds of links on the host that plugins make.
@@ -84,7 +86,7 @@ impl Damage {
             ruleset::Notice::TableMade(table) => table == FIREWALLD,
             ruleset::Notice::TableGone(table) => is_known(table) || table == FIREWALLD,
             ruleset::Notice::RuleGone { table, chain } => {
-                is_ours(table) || is_known(table) && CHAINS.contains(&chain.as_str())
+                is_ours(table) || table == UNDECIDED || is_known(table) && CHAINS.contains(&chain.as_str())
             }
             ruleset::Notice::ElementGone(table) => is_ours(table),
         };

@@ -1,6 +1,7 @@
 //! GC: removes the IFBs of attachments that are not valid. If DEL was lost, only they remain: all other
 //! objects belong to a link that the kernel deletes with the namespace.
 
+use std::collections::{HashMap, HashSet};
 use std::thread;
 use std::time::Duration;
 
@@ -32,27 +33,45 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     run_all(&mut socket, to_remove.iter().map(remove_ifb).collect())
 }
 
-/// Removes an IFB, if no filter redirects to it, it still has this alias, and `is_dead` says so. One without an alias may
-/// belong to an ADD of the reference that has not added the filter yet, so it must be unused for a time.
+/// Removes those of these IFBs that no filter redirects to, that still have their names and aliases, and whose owners are dead: `are_dead`
+/// is asked once some are found, for one answer for each. One without an alias may belong to an ADD of the reference that has not
+/// added the filter yet, so it must be unused for a time. Returns for each whether it is removed.
 ///
 /// # Errors
 /// The kernel's error.
-pub fn remove_if(
+pub fn remove(
     socket: &mut Socket,
-    ifb: &Link,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
-    let found = socket.link(LinkId::Index(ifb.index)).context(|| format!("find {:?}", ifb.name))?;
-    let same = found.filter(|link| (&link.name, &link.alias) == (&ifb.name, &ifb.alias));
-    let unused = match same {
-        Some(link) if link.alias.is_empty() => unused(socket, vec![link])?,
-        Some(link) if !used(socket)?.contains(&link.index) => vec![link],
-        _ => Vec::new(),
+    ifbs: &[Link],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
+    let found: HashMap<u32, Link> = match ifbs {
+        [ifb] => {
+            let found = socket.link(LinkId::Index(ifb.index)).context(|| format!("find {:?}", ifb.name))?;
+            found.into_iter().map(|link| (link.index, link)).collect()
+        }
+        _ => {
+            let found = socket.links(Some(ifb::KIND)).context(|| "list the ifb devices")?;
+            found.into_iter().map(|link| (link.index, link)).collect()
+        }
     };
-    if unused.is_empty() || !is_dead() {
-        return Ok(false);
+    let is_same = |ifb: &&Link| {
+        found.get(&ifb.index).is_some_and(|link| (&link.name, &link.alias) == (&ifb.name, &ifb.alias))
+    };
+    let (nameless, named): (Vec<Link>, Vec<Link>) =
+        ifbs.iter().filter(is_same).cloned().partition(|link| link.alias.is_empty());
+    let mut unused = unused(socket, nameless)?;
+    if !named.is_empty() {
+        let used = used(socket)?;
+        unused.extend(named.into_iter().filter(|link| !used.contains(&link.index)));
     }
-    run_all(socket, unused.iter().map(remove_ifb).collect()).map(|()| true)
+    if unused.is_empty() {
+        return Ok(vec![false; ifbs.len()]);
+    }
+    let answers = ifbs.iter().zip(are_dead());
+    let dead: HashSet<u32> = answers.filter(|(_, is_dead)| *is_dead).map(|(ifb, _)| ifb.index).collect();
+    unused.retain(|link| dead.contains(&link.index));
+    run_all(socket, unused.iter().map(remove_ifb).collect())?;
+    Ok(ifbs.iter().map(|ifb| unused.iter().any(|link| link.index == ifb.index)).collect())
 }
 
 /// Whether an IFB belongs to a valid attachment, to another network or to another program.

@@ -21,7 +21,7 @@ pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
     let attempt = || {
         let mut found = Found::of(call)?;
         if let Some(useless) = found.useless_ifb().cloned()
-            && gc::remove_if(&mut found.socket, &useless, &mut || true)?
+            && gc::remove(&mut found.socket, &[useless], &mut || vec![true])?.contains(&true)
         {
             found = Found::of(call)?;
         }

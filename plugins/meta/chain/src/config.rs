@@ -1,14 +1,9 @@
 //! The configuration, and those of the members that follow from it, as libcni makes them. Nothing here touches the kernel or the disk.
 
 use cni_common::spec::{CniError, NetConf};
+use ferrule_kit::fold::{CHAIN, Object, declared, type_of};
 use serde::Deserialize;
-use serde_json::{Map, Value};
-
-/// An object of JSON. Its keys are sorted, as libcni sends them.
-pub type Object = Map<String, Value>;
-
-/// The plugin's name.
-pub const NAME: &str = "chain";
+use serde_json::Value;
 
 /// The keys of the configuration.
 #[derive(Debug, Default, Deserialize)]
@@ -64,12 +59,14 @@ impl Chain {
         for (number, member) in self.conf.plugins.iter().enumerate() {
             match type_of(member) {
                 "" => return Err(CniError::invalid_config(format!("plugins[{number}] has no type"))),
-                NAME => return Err(CniError::invalid_config("a chain cannot be in a chain")),
+                CHAIN => return Err(CniError::invalid_config("a chain cannot be in a chain")),
                 _ => {}
             }
         }
         // By the specification the runtime removes the key. libcni keeps it.
-        let is_sent = |name: &str| !self.has_capabilities || is_true(self.conf.capabilities.get(name));
+        let is_sent = |name: &str| {
+            !self.has_capabilities || self.conf.capabilities.get(name) == Some(&Value::Bool(true))
+        };
         let missing = self.conf.plugins.iter().find_map(|member| {
             let name = declared(member).find(|name| !is_sent(name))?;
             Some(format!(
@@ -136,21 +133,6 @@ impl Chain {
         }
         made
     }
-}
-
-/// The type of a plugin; empty if it has none.
-pub fn type_of(plugin: &Object) -> &str {
-    plugin.get("type").and_then(Value::as_str).unwrap_or_default()
-}
-
-/// The capabilities that a plugin declares.
-pub fn declared(plugin: &Object) -> impl Iterator<Item = &str> {
-    let all = plugin.get("capabilities").and_then(Value::as_object).into_iter().flatten();
-    all.filter(|(_, value)| is_true(Some(value))).map(|(name, _)| name.as_str())
-}
-
-fn is_true(value: Option<&Value>) -> bool {
-    value == Some(&Value::Bool(true))
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! The `chain` CNI plugin: runs the verbs of the plugins in its configuration, its members, in one process, as libcni runs those of a
 //! list.
 //!
-//! [`fold`] makes the one form of a list from the other. [`config`] makes the configuration of each member. Both touch neither the kernel nor the disk. A member that belongs to this
+//! [`config`] makes the configuration of each member, without the kernel or the disk. A member that belongs to this
 //! program is called as a function, any other is started as a process: `Delegate` of cni-common. All links, addresses, rules and files
 //! belong to the members, on the network of the same name, and are those of the list. This plugin keeps no state.
 
 #![deny(missing_docs)]
 
 pub mod config;
-pub mod fold;
 
 use cni_common::plugin::{
     AddRequest, DelRequest, Delegate, Environment, GcRequest, Plugin, StatusRequest, Verb, in_case_of_panic,
@@ -16,8 +15,9 @@ use cni_common::plugin::{
 use cni_common::spec::{AddResult, CniError, Code, Context as _, Failures, NetConf, SpecVersion};
 
 use ferrule_kernel::netlink::deferred;
+use ferrule_kit::fold::{CHAIN, Object};
 
-use config::{Chain, NAME, Object};
+use config::Chain;
 
 /// The plugin.
 pub const PLUGIN: Plugin = Plugin {
@@ -26,7 +26,7 @@ pub const PLUGIN: Plugin = Plugin {
     check,
     gc,
     status,
-    ..Plugin::new(NAME, add, del)
+    ..Plugin::new(CHAIN, add, del)
 };
 
 fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
@@ -77,7 +77,7 @@ fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let chain = Chain::read(call.config).map_err(ignore).unwrap_or_default();
     let mut failures = Failures::default();
     deferred::begin();
-    for number in (0..chain.len()).rev().filter(|number| !matches!(chain.type_of(*number), "" | NAME)) {
+    for number in (0..chain.len()).rev().filter(|number| !matches!(chain.type_of(*number), "" | CHAIN)) {
         let conf = chain.of_attachment(number, chain.prev_result());
         let name = chain.type_of(number);
         let deleted = net_conf(&conf).and_then(|conf| {

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use cni_lab::testing::{
-    ErrorObject, Origin, PluginDir, StubIpam, TestContext, host_local, network_config, overlay, try_link,
-    with_prev,
+    ErrorObject, Origin, PluginDir, StubIpam, TestContext, Trace, host_local, network_config, overlay,
+    try_link, with_prev,
 };
 use cni_lab::{Place as _, Pod, Snapshot};
 use cni_runner::Attachment;
@@ -217,6 +217,20 @@ fn the_log_has_a_line_for_each_member() {
     assert!(
         failed[2]["error"].is_object() && failed[5]["error"].is_object() && failed[4].get("error").is_none()
     );
+}
+
+#[test]
+fn the_members_share_one_namespace() {
+    let (ctx, _) = ctx();
+    let (pod, conf) = (ctx.pod("pod"), chain(&[bridge(), portmap(), bandwidth()]));
+    let attachment = pod.attachment("eth0");
+    let opens = |verb, conf: &Value| {
+        Trace::of(&ctx.node, &ctx.exec(verb, &attachment, conf), "?open,openat").naming(&attachment.netns)
+    };
+    assert_eq!(opens("ADD", &conf), 1);
+    ctx.del(&attachment, &conf);
+    let checked = with_prev(&conf, &ctx.add(&attachment, &conf));
+    assert_eq!((opens("CHECK", &checked), opens("DEL", &checked)), (1, 1));
 }
 
 /// Kills a call before each second system call that others see; DEL removes everything.

@@ -1,4 +1,4 @@
-//! For the operator's tool: removes one address from all backends.
+//! For the operator's tool: removes addresses from all backends.
 
 use std::net::IpAddr;
 
@@ -10,48 +10,65 @@ use crate::config::Conf;
 use crate::nft::{self, Owned};
 use crate::{iptables, verbs};
 
-/// Removes an address that this owner has in the table, if `is_dead` says so; also from iptables and firewalld, if one of
-/// them opens it. Returns whether it was there.
+/// Removes addresses that only the table opens, each with the label of its owner. `are_dead` is asked once some of them are found, for one
+/// answer for each. Returns for each whether it was there and is removed.
+///
+/// # Errors
+/// The kernel's error.
+pub fn remove(
+    socket: &mut Socket,
+    owned: &[(IpAddr, String)],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
+    nft::delete_dead(socket, owned, are_dead)
+}
+
+/// Removes an address that iptables or firewalld opens for this owner, there and from the table, if `is_dead` says so. Returns whether it
+/// was there.
 ///
 /// # Errors
 /// Code 11 if another process keeps the lock for iptables; all steps that failed.
-pub fn remove(
+pub fn remove_opened(
     socket: &mut Socket,
     owned: &Owned,
     owner: &str,
     is_dead: &mut dyn FnMut() -> bool,
 ) -> Result<bool, CniError> {
-    if !owned.is_pod() {
-        let lock = lock::iptables()?;
-        if !is_dead() {
-            return Ok(false);
-        }
-        let mut failures = Failures::default();
-        let conf = removal()?;
-        let node = nft::node(socket, conf.mark_bit)?;
-        failures.keep(iptables::delete(socket, &node, &[owned.address], true));
-        verbs::remove_sources(&conf, std::slice::from_ref(owned));
-        drop(lock);
-        failures.into_result()?;
-    }
-    nft::delete_if(socket, owned, owner, is_dead)
-}
-
-/// Removes the reference's rules of an address from iptables under its lock, if `is_dead` says so.
-///
-/// # Errors
-/// As [`remove`].
-pub fn remove_reference(
-    socket: &mut Socket,
-    address: IpAddr,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
-    let _lock = lock::iptables()?;
-    if !iptables::addresses(socket)?.contains(&address) || !is_dead() {
+    let lock = lock::iptables()?;
+    if !is_dead() {
         return Ok(false);
     }
-    let node = nft::node(socket, removal()?.mark_bit)?;
-    iptables::delete(socket, &node, &[address], true).map(|()| true)
+    let mut failures = Failures::default();
+    let conf = removal()?;
+    let node = nft::node(socket, conf.mark_bit)?;
+    failures.keep(iptables::delete(socket, &node, &[owned.address], true));
+    verbs::remove_sources(&conf, std::slice::from_ref(owned));
+    drop(lock);
+    failures.into_result()?;
+    let removed = nft::delete_dead(socket, &[(owned.address, owner.to_owned())], &mut || vec![is_dead()])?;
+    Ok(removed.contains(&true))
+}
+
+/// As [`remove`], of the reference's rules of addresses, from iptables under its lock.
+///
+/// # Errors
+/// Code 11 if another process keeps the lock for iptables; all steps that failed.
+pub fn remove_reference(
+    socket: &mut Socket,
+    addresses: &[IpAddr],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
+    let _lock = lock::iptables()?;
+    let found = iptables::addresses(socket)?;
+    let mut removed: Vec<bool> = addresses.iter().map(|address| found.contains(address)).collect();
+    if removed.contains(&true) {
+        removed.iter_mut().zip(are_dead()).for_each(|(removed, is_dead)| *removed &= is_dead);
+        let dead = addresses.iter().zip(&removed).filter(|(_, removed)| **removed);
+        let dead: Vec<IpAddr> = dead.map(|(address, _)| *address).collect();
+        let node = nft::node(socket, removal()?.mark_bit)?;
+        iptables::delete(socket, &node, &dead, true)?;
+    }
+    Ok(removed)
 }
 
 /// A configuration with the default of every key.

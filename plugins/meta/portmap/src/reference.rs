@@ -5,6 +5,7 @@
 //! container ID, without network and interface. Therefore DEL deletes all rules of the container, as the
 //! reference does.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -62,20 +63,29 @@ fn present(socket: &mut Socket) -> Result<Vec<Table<'static>>, Error> {
 /// # Errors
 /// Code 999 if the kernel refuses a request.
 pub fn delete(socket: &mut Socket, container_id: &str) -> Result<Vec<HostPort>, CniError> {
-    delete_if(socket, container_id, &mut || true).map(Option::unwrap_or_default)
+    delete_dead(socket, &[container_id.to_owned()], &mut || vec![true]).map(|(_, host_ports)| host_ports)
 }
 
-/// As [`delete`], if `is_dead` says so after the rules have been read. `None` if there is no rule, or the container is not dead.
+/// Deletes the rules of those of these containers whom `are_dead` names after the rules have been read, by one answer for each.
+/// Returns whether each had rules that are deleted, and their host ports.
 ///
 /// # Errors
 /// As [`delete`].
-pub fn delete_if(
+pub fn delete_dead(
     socket: &mut Socket,
-    container_id: &str,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<Option<Vec<HostPort>>, CniError> {
-    delete_where(socket, |comment| comment == container_id, is_dead)
-        .context(|| "remove host ports of the reference plugin")
+    containers: &[String],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<(Vec<bool>, Vec<HostPort>), CniError> {
+    let is_dead = |found: &BTreeSet<String>| {
+        let answers = containers.iter().zip(are_dead());
+        let dead = answers.filter(|(container, is_dead)| *is_dead && found.contains(*container));
+        dead.map(|(container, _)| container.clone()).collect()
+    };
+    let deleted = delete_where(socket, |comment| containers.iter().any(|one| one == comment), is_dead)
+        .context(|| "remove host ports of the reference plugin")?;
+    let of = |container: &String| deleted.iter().any(|rule| rule.comment.as_ref() == Some(container));
+    let removed = containers.iter().map(of).collect();
+    Ok((removed, deleted.iter().filter_map(decode_rule).collect()))
 }
 
 /// Deletes the rules of containers without valid attachment. The rules do not name the network, so rules stay
@@ -93,9 +103,8 @@ pub fn gc(socket: &mut Socket, valid: &[ValidAttachment]) -> Result<Vec<HostPort
     let valid = Attachment::containers(valid);
     let is_alive =
         |id: &str| valid.contains(id) || results.iter().any(|name| name.contains(&format!("-{id}-")));
-    delete_where(socket, |comment| !is_alive(comment), &mut || true)
-        .map(Option::unwrap_or_default)
-        .context(step)
+    let deleted = delete_where(socket, |comment| !is_alive(comment), BTreeSet::clone).context(step)?;
+    Ok(deleted.iter().filter_map(decode_rule).collect())
 }
 
 fn results(folder: &Path) -> Option<Vec<String>> {
@@ -103,12 +112,12 @@ fn results(folder: &Path) -> Option<Vec<String>> {
     Some(entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect())
 }
 
-/// Deletes the rules whose comment is wanted, if `is_dead` says so before each batch. `None` if it deletes none.
+/// Deletes the rules whose comment is wanted and among those that `dead` returns of the found ones, before each batch.
 fn delete_where(
     socket: &mut Socket,
     is_wanted: impl Fn(&str) -> bool,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<Option<Vec<HostPort>>, Error> {
+    mut dead: impl FnMut(&BTreeSet<String>) -> BTreeSet<String>,
+) -> Result<Vec<Rule>, Error> {
     let mut deleted = Vec::new();
     for table in present(socket)? {
         deleted.extend(delete_rules(socket, table, ATTEMPTS, |socket| {
@@ -118,10 +127,14 @@ fn delete_where(
                 let found = found.filter(|rule| rule.comment.as_deref().is_some_and(&is_wanted));
                 wanted.extend(found.map(|rule| (chain, rule)));
             }
-            Ok(if wanted.is_empty() || is_dead() { wanted } else { Vec::new() })
+            let found: BTreeSet<String> =
+                wanted.iter().filter_map(|(_, rule)| rule.comment.clone()).collect();
+            let dead = if found.is_empty() { found } else { dead(&found) };
+            wanted.retain(|(_, rule)| rule.comment.as_ref().is_some_and(|comment| dead.contains(comment)));
+            Ok(wanted)
         })?);
     }
-    Ok((!deleted.is_empty()).then(|| deleted.iter().filter_map(decode_rule).collect()))
+    Ok(deleted)
 }
 
 /// All containers that have rules, each rule with its host port, if it is one.

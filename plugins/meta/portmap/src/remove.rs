@@ -1,4 +1,7 @@
-//! Removes the host ports of one dead owner in any layout, for the operator's tool.
+//! Removes the host ports of dead owners in any layout, for the operator's tool.
+//!
+//! Each function asks `are_dead` once it has found some of the owners, for one answer for each of all, and returns for each whether
+//! it was there and is removed.
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::CniError;
@@ -7,47 +10,57 @@ use ferrule_kit::lock;
 
 use crate::{flows, iptables, nft, reference};
 
-/// Removes a container's host ports of our table, if `is_dead` says so. Returns whether it has removed any, as the functions
-/// below.
+/// Removes host ports of our table by the labels of their owners.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses a request.
 pub fn labelled(
     socket: &mut Socket,
-    label: &str,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
-    let removed = nft::delete_if(socket, label, &[], is_dead)?;
-    flows::delete_after_removal(socket, removed.as_deref().unwrap_or_default());
-    Ok(removed.is_some())
+    labels: &[String],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
+    let (removed, host_ports) = nft::delete_dead(socket, labels, are_dead)?;
+    flows::delete_after_removal(socket, &host_ports);
+    Ok(removed)
 }
 
-/// Removes a container's host ports from the tables of the reference's nftables backend, if `is_dead` says so.
+/// Removes host ports of these containers from the tables of the reference's nftables backend.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses a request.
 pub fn of_reference(
     socket: &mut Socket,
-    container_id: &str,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
-    let removed = reference::delete_if(socket, container_id, is_dead)?;
-    flows::delete_after_removal(socket, removed.as_deref().unwrap_or_default());
-    Ok(removed.is_some())
+    containers: &[String],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
+    let (removed, host_ports) = reference::delete_dead(socket, containers, are_dead)?;
+    flows::delete_after_removal(socket, &host_ports);
+    Ok(removed)
 }
 
-/// Removes a container's chains from iptables under its lock, if `is_dead` says so.
+/// Removes the chains of these containers from iptables under its lock. An owner is a network and a container: the interface is not part
+/// of the names.
 ///
 /// # Errors
 /// Code 11 if another process keeps the lock; code 999 if a request or a program fails.
 pub fn chains(
     socket: &mut Socket,
-    owner: &Attachment<'_>,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
+    owners: &[(String, String)],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
     let _lock = lock::iptables()?;
-    if !iptables::has(socket, owner)? || !is_dead() {
-        return Ok(false);
+    let owners =
+        owners.iter().map(|(network, container_id)| Attachment { network, container_id, ifname: "" });
+    let owners: Vec<Attachment<'_>> = owners.collect();
+    let mut removed = Vec::new();
+    for owner in &owners {
+        removed.push(iptables::has(socket, owner)?);
     }
-    iptables::delete(socket, owner, true).map(|()| true)
+    if removed.contains(&true) {
+        removed.iter_mut().zip(are_dead()).for_each(|(removed, is_dead)| *removed &= is_dead);
+    }
+    for (owner, _) in owners.iter().zip(&removed).filter(|(_, removed)| **removed) {
+        iptables::delete(socket, owner, true)?;
+    }
+    Ok(removed)
 }

@@ -1,7 +1,7 @@
 //! The conflist, and what runtimes find in its folder.
 
 use super::{Problems, State};
-use crate::conflist;
+use crate::conflist::file;
 use crate::plan::Plan;
 use crate::status::Source;
 use crate::word::Code;
@@ -15,7 +15,7 @@ impl State {
             (conflist.written, conflist.networks) = (false, Vec::new());
             self.conflist = None;
             if self.status.api.source == Source::Server {
-                match conflist::remove(&conflist.path) {
+                match file::remove(&conflist.path) {
                     Ok(true) => log!("removed {}: this node has no podCIDR", conflist.path.display()),
                     Ok(false) => {}
                     Err(error) => drop(problems.insert("conflist", format!("{error:#}"))),
@@ -28,8 +28,7 @@ impl State {
         if !conflist.written && problems.keys().any(|part| !Code::of_part(part).word().serves()) {
             return;
         }
-        let text = self.template.fill(&self.node, pods);
-        match conflist::write(&conflist.path, &text) {
+        match file::write(&conflist.path, &self.template.value(&self.node, pods)) {
             Ok(is_new) => {
                 if is_new {
                     log!(
@@ -40,13 +39,13 @@ impl State {
                     );
                 }
                 conflist.written = true;
-                self.conflist = conflist::watch(&conflist.path)
+                self.conflist = file::watch(&conflist.path)
                     .map_err(|error| self.log.once(format!("watch {}: {error}", conflist.path.display())))
                     .ok();
             }
             Err(error) => {
                 conflist.written = false;
-                if conflist::remove_other(&conflist.path, pods).unwrap_or(false) {
+                if file::remove_other(&conflist.path, pods).unwrap_or(false) {
                     log!("removed {}: it has former podCIDRs", conflist.path.display());
                 }
                 problems.insert("conflist", format!("{error:#}"));

@@ -1,9 +1,12 @@
 //! The parts of the plan in the kernel.
 
 use anyhow::{Context as _, Result};
+use ferrule_kit::fold::CHAIN;
 use ipnetwork::IpNetwork;
 
 use super::{Problems, State};
+use crate::arguments::Switch;
+use crate::conflist::Form;
 use crate::plan::Plan;
 use crate::word::{Code, Reason};
 use crate::{device, forward_chain, forwarding, guard, masquerade, proof, routes};
@@ -114,11 +117,26 @@ impl State {
         self.problems = problems;
     }
 
+    /// The form of the built-in conflist. Without the plugin `chain`, as after an installation of some plugins only, no pod would start.
+    fn form(&mut self) -> Form {
+        if self.options.chain == Switch::Off || self.options.template.is_some() {
+            return Form::List;
+        }
+        match proof::has_plugin(&self.options, CHAIN) {
+            Ok(()) => Form::Chain,
+            Err(why) => {
+                self.log.once(format!("the conflist is a list: {why}"));
+                Form::List
+            }
+        }
+    }
+
     /// Chooses the plugin of the built-in conflist.
     pub(super) fn interface(&mut self, plan: &Plan, problems: &mut Problems) {
         let networks = plan.desired.pods.as_ref().map_or(&[][..], |pods| &pods.networks);
         let ends = proof::links(&self.template.network());
-        if let Err(error) = self.interface.sync(&mut self.watch, networks, &ends, &mut self.template) {
+        let form = self.form();
+        if let Err(error) = self.interface.sync(&mut self.watch, networks, &ends, form, &mut self.template) {
             problems.insert("interface", format!("{error:#}"));
         }
     }

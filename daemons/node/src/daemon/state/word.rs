@@ -81,7 +81,7 @@ impl State {
         }
         // First, so that no file is missed.
         if self.folder.is_none() {
-            self.folder = conflist::watch_folder(&self.status.conflist.path).ok();
+            self.folder = conflist::file::watch_folder(&self.status.conflist.path).ok();
         }
         let conflist = report::found(&self.status.conflist, self.plan.desired.pods.is_some());
         let (now, none) = (SystemTime::now(), Peers::new());

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use cni_common::plugin::Attachment;
 use ferrule_kernel::ip::IpFamily;
+use ferrule_kit::fold::{first, first_mut};
 use ferrule_kit::veth;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
@@ -87,7 +88,7 @@ pub(super) fn choose(network: IpNetwork, used: &BTreeSet<IpAddr>, count: usize) 
 
 /// Whether the node forwards what the pods of this conflist send: the node is their gateway.
 pub(super) fn is_gateway(conflist: &Value) -> bool {
-    let first = &conflist["plugins"][0];
+    let first = first(conflist);
     match first["type"].as_str() {
         Some("ptp") => true,
         Some("bridge") => first["isGateway"] == true || first["isDefaultGateway"] == true,
@@ -128,7 +129,8 @@ pub(super) fn endpoint(conflist: &Value, places: &[Place], data: &Path) -> Value
         object.remove(MARK);
         object.insert("name".to_owned(), json!(name(conflist)));
     }
-    let ipam = &mut value["plugins"][0]["ipam"];
+    let Some(first) = first_mut(&mut value) else { return value };
+    let ipam = &mut first["ipam"];
     ipam["ranges"] = ranges(places, |place| Some(place.address));
     ipam["dataDir"] = json!(data);
     // The bridge's subnet would lead to the other side without the gateway.
@@ -149,8 +151,8 @@ pub(super) fn other_side(conflist: &Value, places: &[Place], data: &Path) -> Opt
         return None;
     }
     let mut plugin = json!({ "type": "ptp", "ipMasq": false,
-        "ipam": { "type": "host-local", "dataDir": data, "ranges": ranges, "routes": conflist["plugins"][0]["ipam"]["routes"] } });
-    if let Some(mtu) = conflist["plugins"][0]["mtu"].as_u64() {
+        "ipam": { "type": "host-local", "dataDir": data, "ranges": ranges, "routes": first(conflist)["ipam"]["routes"] } });
+    if let Some(mtu) = first(conflist)["mtu"].as_u64() {
         plugin["mtu"] = json!(mtu);
     }
     Some(json!({ "cniVersion": conflist["cniVersion"], "name": name(conflist), "plugins": [plugin] }))
@@ -158,6 +160,8 @@ pub(super) fn other_side(conflist: &Value, places: &[Place], data: &Path) -> Opt
 
 #[cfg(test)]
 mod tests {
+    use ferrule_kit::fold::{fold, unfolded};
+
     use super::*;
 
     fn ips(texts: &[&str]) -> Vec<IpAddr> {
@@ -208,7 +212,12 @@ mod tests {
             "ranges": [[{ "subnet": "10.0.0.0/24", "rangeStart": "10.0.0.254", "rangeEnd": "10.0.0.254", "gateway": "10.0.0.1" }]],
             "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "10.0.0.253/32", "gw": "10.0.0.1" }] });
         assert_eq!(found, expected);
+        // In the other form too.
+        let folded: Value = fold(conflist.as_object().unwrap()).unwrap().into();
+        assert_eq!(unfolded(endpoint(&folded, std::slice::from_ref(&place), data)), expected);
+        assert!(is_gateway(&folded));
         let other = other_side(&conflist, std::slice::from_ref(&place), data).unwrap();
+        assert_eq!(other_side(&folded, std::slice::from_ref(&place), data).as_ref(), Some(&other));
         assert_eq!((&other["name"], &other["plugins"][0]["mtu"]), (&json!("pods.node-health"), &json!(1450)));
         assert_eq!(other["plugins"][0]["ipam"]["ranges"][0][0]["rangeStart"], "10.0.0.253");
         assert_eq!(other_side(&conflist, &[Place { forwarded: None, ..place }], data), None);

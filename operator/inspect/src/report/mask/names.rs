@@ -98,6 +98,7 @@ const WORDS: &[&str] = &[
     "pod",
     "pods",
     "port",
+    "policy",
     "portmap",
     "ptp",
     "route",

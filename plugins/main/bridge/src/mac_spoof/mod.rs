@@ -6,6 +6,9 @@
 
 pub mod plan;
 
+use std::collections::HashSet;
+use std::slice;
+
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Code, Context, ValidAttachment};
 use ferrule_kernel::netlink::{LinkId, Mac, Socket, link};
@@ -78,31 +81,44 @@ pub fn delete(socket: &mut Socket, attachment: &Attachment<'_>) -> Result<(), Cn
 
 /// Deletes two chains, and the rules that jump to the first one. One round trip if they do not exist.
 fn delete_chains(socket: &mut Socket, own: &Chains) -> Result<(), Error> {
-    removal(socket, own)?.map_or(Ok(()), |batch| batch.commit(socket))
+    let found = present(socket, slice::from_ref(own))?;
+    if found.concat().is_empty() {
+        return Ok(());
+    }
+    removal(socket, slice::from_ref(own), &found)?.commit(socket)
 }
 
-/// The batch of [`delete_chains`]; `None` if the chains do not exist.
-fn removal(socket: &mut Socket, own: &Chains) -> Result<Option<Batch>, Error> {
-    let names = [own.interface.as_str(), own.mac.as_str()];
-    let found = chains(socket, &names.map(|name| (TABLE, name)))?;
-    let found: Vec<&str> =
-        names.into_iter().zip(found).filter_map(|(name, chain)| chain.map(|_| name)).collect();
-    if found.is_empty() {
-        return Ok(None);
-    }
+/// The names of those chains of each attachment that exist.
+fn present<'c>(socket: &mut Socket, all: &'c [Chains]) -> Result<Vec<Vec<&'c str>>, Error> {
+    let names: Vec<[&str; 2]> = all.iter().map(|own| [own.interface.as_str(), own.mac.as_str()]).collect();
+    let wanted: Vec<_> = names.iter().flatten().map(|name| (TABLE, *name)).collect();
+    let found = chains(socket, &wanted)?;
+    let exists = |(name, chain): (&&'c str, &Option<_>)| chain.as_ref().map(|_| *name);
+    let of = |(names, found): (&[&'c str; 2], &[_])| names.iter().zip(found).filter_map(exists).collect();
+    Ok(names.iter().zip(found.chunks(2)).map(of).collect())
+}
+
+/// The batch that deletes these chains of the attachments, and the rules that jump to them.
+fn removal(socket: &mut Socket, all: &[Chains], present: &[Vec<&str>]) -> Result<Batch, Error> {
     let mut batch = Batch::new();
+    let wanted: HashSet<&str> = all
+        .iter()
+        .zip(present)
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(own, _)| own.interface.as_str())
+        .collect();
     for rule in rules(socket, TABLE, PREROUTING)? {
-        if rule.jump_target().as_ref() == Some(&own.interface) {
+        if rule.jump_target().is_some_and(|target| wanted.contains(target.as_str())) {
             batch.delete_rule(TABLE, PREROUTING, rule.handle);
         }
     }
-    for chain in &found {
+    for chain in present.iter().flatten() {
         batch.flush_chain(TABLE, chain);
     }
-    for chain in &found {
+    for chain in present.iter().flatten() {
         batch.delete_chain(TABLE, chain);
     }
-    Ok(Some(batch))
+    Ok(batch)
 }
 
 /// Removes the rules of ports that no longer exist, except those of valid attachments. The rules do not name
@@ -137,23 +153,31 @@ pub fn list(socket: &mut Socket) -> Result<Vec<(Chains, String, Option<String>)>
     Ok(jumps.iter().filter_map(of).collect())
 }
 
-/// Removes chains and the rules that jump to them, if `is_dead` says so. `is_dead` is asked at a generation of the ruleset,
-/// and the kernel refuses the batch after any change of it, such as an ADD.
+/// How many attachments [`remove`] takes: each needs five requests.
+pub const AT_ONCE: usize = Batch::ROOM / 5;
+
+/// Removes the chains of at most [`AT_ONCE`] attachments, and the rules that jump to them. `are_dead` is asked once some are found, at a
+/// generation of the ruleset, for one answer for each; the kernel refuses the batch after any change of it, such as an ADD. Returns for
+/// each whether it had chains that are removed.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses the batch.
-pub fn remove_if(
+pub fn remove(
     socket: &mut Socket,
-    own: &Chains,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
-    let is_concurrent = |error: &Error| error.is_conflict() || error.is_outdated();
+    all: &[Chains],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
+    // At a generation, a chain that the kernel keeps has a rule of another program that leads to it.
+    let is_concurrent = |error: &Error| error.is_outdated() || error.is_conflict() && !error.is_taken();
     let removed = retry(ATTEMPTS, is_concurrent, || {
         let generation = generation(socket)?;
-        match removal(socket, own)? {
-            Some(batch) if is_dead() => batch.commit_at(socket, generation).map(|()| true),
-            _ => Ok(false),
+        let mut found = present(socket, all)?;
+        if !found.concat().is_empty() {
+            let alive = found.iter_mut().zip(are_dead()).filter(|(_, is_dead)| !is_dead);
+            alive.for_each(|(found, _)| found.clear());
+            removal(socket, all, &found)?.commit_at(socket, generation)?;
         }
+        Ok(found.iter().map(|found| !found.is_empty()).collect())
     });
     removed.context(|| "remove rules against MAC spoofing")
 }

@@ -115,13 +115,18 @@ impl Owned {
 
     /// Adds to the batch what deletes the elements whose owner is wanted.
     fn delete_if(&self, batch: &mut Batch, is_wanted: impl Fn(&str) -> bool) {
-        let family = IpFamily::of(self.address);
-        for (set, element) in [(pods(family), &self.pod), (others(family), &self.other)] {
-            let label = element.as_ref().map(|element| element.comment.as_deref().unwrap_or_default());
-            if label.is_some_and(&is_wanted) {
-                batch.delete_elements(TABLE, set, &[octets(self.address)]);
-            }
+        for (set, _) in self.elements().filter(|(_, label)| is_wanted(label)) {
+            batch.delete_elements(TABLE, set, &[octets(self.address)]);
         }
+    }
+
+    /// The set of each element, and its label: empty without a comment.
+    fn elements(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let family = IpFamily::of(self.address);
+        let both = [(pods(family), &self.pod), (others(family), &self.other)].into_iter();
+        both.filter_map(|(set, element)| {
+            Some((set, element.as_ref()?.comment.as_deref().unwrap_or_default()))
+        })
     }
 }
 
@@ -199,45 +204,59 @@ pub fn delete(socket: &mut Socket, owned: &[Owned], owner: Option<&str>) -> Resu
         Some(owner) => label == owner,
         None => then.labels().any(|then| then == label),
     };
-    let outcome = owned
-        .chunks(Batch::ROOM / 2)
-        .try_for_each(|part| delete_where(socket, part, &is_wanted, &mut || true).map(drop));
+    let outcome = owned.chunks(AT_ONCE).try_for_each(|part| {
+        let addresses: Vec<IpAddr> = part.iter().map(|owned| owned.address).collect();
+        let is_wanted = |at: usize, label: &str| part.get(at).is_some_and(|then| is_wanted(then, label));
+        delete_where(socket, &addresses, &is_wanted, &mut || vec![true; part.len()]).map(drop)
+    });
     outcome.context(|| format!("remove the container from table {TABLE}"))
 }
 
-/// Deletes an address from the table, if this owner still has it and `is_dead` says so.
+/// Deletes those of at most [`AT_ONCE`] addresses that their owner, the label beside each, still has, and whom `are_dead` names by one
+/// answer for each. Returns whether each is deleted.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses the batch, or after 200 concurrent changes.
-pub fn delete_if(
+pub fn delete_dead(
     socket: &mut Socket,
-    owned: &Owned,
-    owner: &str,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
-    let deleted = delete_where(socket, std::slice::from_ref(owned), &|_, label| label == owner, is_dead);
-    deleted.context(|| format!("remove {} from table {TABLE}", owned.address))
+    owned: &[(IpAddr, String)],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
+    let addresses: Vec<IpAddr> = owned.iter().map(|(address, _)| *address).collect();
+    let is_wanted = |at: usize, label: &str| owned.get(at).is_some_and(|(_, owner)| owner == label);
+    let deleted = delete_where(socket, &addresses, &is_wanted, are_dead);
+    deleted.context(|| format!("remove addresses from table {TABLE}"))
 }
 
-/// Deletes those of at most 64 addresses whose owner now is wanted. `is_wanted` gets the address as found earlier, and the label now.
-/// `is_dead` is asked at a generation of the ruleset, and the kernel refuses the batch after any change of it, such as an ADD.
+/// How many addresses are deleted at once.
+pub const AT_ONCE: usize = Batch::ROOM / 2;
+
+/// Deletes those of at most [`AT_ONCE`] addresses whose owner now is wanted, by the place of the address and the label, and is dead by
+/// the answer in this place. `are_dead` is asked at a generation of the ruleset, and the kernel refuses the batch after any change of
+/// it, such as an ADD.
 fn delete_where(
     socket: &mut Socket,
-    owned: &[Owned],
-    is_wanted: &dyn Fn(&Owned, &str) -> bool,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, Error> {
-    let addresses: Vec<IpAddr> = owned.iter().map(|owned| owned.address).collect();
+    addresses: &[IpAddr],
+    is_wanted: &dyn Fn(usize, &str) -> bool,
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, Error> {
     retry(ATTEMPTS, Error::is_outdated, || {
         let generation = generation(socket)?;
+        let found = read(socket, addresses)?;
+        let mut deleted: Vec<bool> = found
+            .iter()
+            .enumerate()
+            .map(|(at, now)| now.elements().any(|(_, label)| is_wanted(at, label)))
+            .collect();
+        if !deleted.contains(&true) {
+            return Ok(deleted);
+        }
+        deleted.iter_mut().zip(are_dead()).for_each(|(deleted, is_dead)| *deleted &= is_dead);
         let mut batch = Batch::new();
-        for (now, then) in read(socket, &addresses)?.iter().zip(owned) {
-            now.delete_if(&mut batch, |label| is_wanted(then, label));
+        for (at, now) in found.iter().enumerate().filter(|(at, _)| deleted.get(*at) == Some(&true)) {
+            now.delete_if(&mut batch, |label| is_wanted(at, label));
         }
-        if batch.is_empty() || !is_dead() {
-            return Ok(false);
-        }
-        batch.commit_at(socket, generation).map(|()| true)
+        batch.commit_at(socket, generation).map(|()| deleted)
     })
 }
 

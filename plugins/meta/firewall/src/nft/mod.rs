@@ -21,7 +21,7 @@ mod bridges;
 pub mod layout;
 mod table;
 
-pub use addresses::{By, Owned, delete, delete_if, list, owned};
+pub use addresses::{AT_ONCE, By, Owned, delete, delete_dead, list, owned};
 pub use bridges::delete_unused as delete_unused_bridges;
 pub use table::{Node, node};
 

@@ -36,6 +36,13 @@ pub(super) fn find_owner(socket: &mut Socket, label: &str) -> Result<Option<Elem
     Ok(find_each(socket, &[(OWNERS.to_owned(), key_of(label))])?.pop().flatten())
 }
 
+/// Those of these labels that have an owner.
+pub(super) fn present(socket: &mut Socket, labels: &[String]) -> Result<BTreeSet<String>, Error> {
+    let wanted: Vec<_> = labels.iter().map(|label| (OWNERS.to_owned(), key_of(label))).collect();
+    let found = find_each(socket, &wanted)?.into_iter().zip(labels);
+    Ok(found.filter(|(element, _)| element.is_some()).map(|(_, label)| label.clone()).collect())
+}
+
 /// Finds the host port of each key, as if it had no masquerading.
 pub(super) fn find(socket: &mut Socket, keys: &[&Key]) -> Result<Vec<Option<Owned>>, Error> {
     let found = find_each(socket, &in_maps(keys, true).collect::<Vec<_>>())?;

@@ -33,7 +33,7 @@ pub use element::Owned;
 pub use establish::{create_guard, gate, look, switch};
 pub use gate::Gate;
 pub use list::{Exported, OwnerPorts, Present, has_own, list, list_by_owner, list_owners};
-pub use remove::{delete, delete_if, delete_owned, gc};
+pub use remove::{delete, delete_dead, delete_owned, gc};
 
 /// Makes a change of the table. `attempt` reads the generation, lists the table, and commits the change at
 /// that generation.

@@ -32,29 +32,41 @@ pub fn delete(
     owner: &Attachment<'_>,
     expected: &[HostPort],
 ) -> Result<Vec<HostPort>, CniError> {
-    let removed = delete_if(socket, &owner::label(owner), expected, &mut || true);
+    let label = owner::label(owner);
+    let targets = pods::targets(expected);
+    let expected: Vec<&Key> = expected.iter().map(|host_port| &host_port.key).collect();
+    let removed = remove(socket, &targets, &mut |socket| {
+        let Some(element) = list::find_owner(socket, &label)? else { return Ok(None) };
+        let found = list::host_ports_of(socket, &label, &element, &expected)?;
+        Ok(Some((vec![label.clone()], found)))
+    });
     removed.map(Option::unwrap_or_default)
 }
 
-/// As [`delete`] for the owner with this label, if `is_dead` says so; returns `None` if there is no such owner or it is not
-/// dead. `is_dead` is asked at a generation of the ruleset, and the kernel refuses the batch after any change of it, such as an
-/// ADD.
+/// Removes the host ports of those owners with these labels whom `are_dead` names, by one answer for each label. Returns whether
+/// each was there and is removed, and all their host ports. `are_dead` is asked at a generation of the ruleset, and the kernel refuses
+/// the batch after any change of it, such as an ADD.
 ///
 /// # Errors
 /// As [`delete`].
-pub fn delete_if(
+pub fn delete_dead(
     socket: &mut Socket,
-    label: &str,
-    expected: &[HostPort],
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<Option<Vec<HostPort>>, CniError> {
-    let targets = pods::targets(expected);
-    let expected: Vec<&Key> = expected.iter().map(|host_port| &host_port.key).collect();
-    remove(socket, &targets, &mut |socket| {
-        let Some(element) = list::find_owner(socket, label)? else { return Ok(None) };
-        let found = list::host_ports_of(socket, label, &element, &expected)?;
-        Ok(is_dead().then(|| (vec![label.to_owned()], found)))
-    })
+    labels: &[String],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<(Vec<bool>, Vec<HostPort>), CniError> {
+    let mut dead = BTreeSet::new();
+    let removed = remove(socket, &[], &mut |socket| {
+        dead = list::present(socket, labels)?;
+        if dead.is_empty() {
+            return Ok(None);
+        }
+        let answers = labels.iter().zip(are_dead());
+        let alive: Vec<&String> = answers.filter(|(_, is_dead)| !is_dead).map(|(label, _)| label).collect();
+        dead.retain(|label| !alive.contains(&label));
+        let found = list::list_where(socket, |label| dead.contains(label))?;
+        Ok((!dead.is_empty()).then(|| (dead.iter().cloned().collect(), found)))
+    })?;
+    Ok((labels.iter().map(|label| dead.contains(label)).collect(), removed.unwrap_or_default()))
 }
 
 /// Removes the host ports of the network's attachments that are not valid, and returns them.

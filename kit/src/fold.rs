@@ -1,13 +1,41 @@
-//! The one form of a list and the other. Nothing here touches the kernel or the disk.
+//! The two forms of a network: a list of plugins, and a list with one `chain`, which runs the plugins of its own key `plugins`, its members, in
+//! one process. Pure.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
-use crate::config::{NAME, Object, declared, type_of};
+/// An object of JSON. Its keys are sorted, as libcni sends them.
+pub type Object = Map<String, Value>;
+
+/// The plugin that runs others.
+pub const CHAIN: &str = "chain";
+
+/// The type of a plugin; empty if it has none.
+pub fn type_of(plugin: &Object) -> &str {
+    plugin.get("type").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The capabilities that a plugin declares.
+pub fn declared(plugin: &Object) -> impl Iterator<Item = &str> {
+    let all = plugin.get("capabilities").and_then(Value::as_object).into_iter().flatten();
+    all.filter(|(_, value)| **value == Value::Bool(true)).map(|(name, _)| name.as_str())
+}
+
+/// The first plugin of a list in either form, which makes the interface. Null if there is none.
+pub fn first(list: &Value) -> &Value {
+    let first = &list["plugins"][0];
+    if first["type"] == CHAIN { &first["plugins"][0] } else { first }
+}
+
+/// As [`first`], to change it. `None` if there is none.
+pub fn first_mut(list: &mut Value) -> Option<&mut Value> {
+    let first = list.get_mut("plugins")?.get_mut(0)?;
+    if first["type"] == CHAIN { first.get_mut("plugins")?.get_mut(0) } else { Some(first) }
+}
 
 /// The plugins of a list, each chain in it replaced by its members. A runtime calls them with the same configurations, in the same order.
 pub fn members(plugins: &[Object]) -> Vec<Object> {
     let list = |plugin: &Object| match plugin.get("plugins") {
-        Some(Value::Array(inner)) if type_of(plugin) == NAME => {
+        Some(Value::Array(inner)) if type_of(plugin) == CHAIN => {
             inner.iter().filter_map(|inner| inner.as_object().cloned()).collect()
         }
         _ => vec![plugin.clone()],
@@ -24,7 +52,7 @@ pub fn fold(list: &Object) -> Result<Object, String> {
     let capabilities: Object =
         members.iter().flat_map(declared).map(|name| (name.to_owned(), true.into())).collect();
     let mut chain = Object::new();
-    chain.insert("type".to_owned(), NAME.into());
+    chain.insert("type".to_owned(), CHAIN.into());
     if !capabilities.is_empty() {
         chain.insert("capabilities".to_owned(), capabilities.into());
     }
@@ -103,6 +131,14 @@ mod tests {
         );
         assert_eq!(unfolded(folded.clone().into()), Value::from(list.clone()));
         assert_eq!(unfolded(json!({"type": "bridge"})), json!({"type": "bridge"}));
+        for mut form in [Value::from(list.clone()), folded.clone().into()] {
+            assert_eq!(first(&form)["type"], "a");
+            first_mut(&mut form).unwrap()["mtu"] = json!(9);
+            assert_eq!(first(&form)["mtu"], 9);
+        }
+        for mut none in [json!({}), json!({"plugins": [{"type": "chain", "plugins": []}]})] {
+            assert!(first(&none).is_null() && first_mut(&mut none).is_none());
+        }
         let plain = object(&json!({"plugins": [{"type": "a"}]}));
         assert_eq!(fold(&plain).unwrap()["plugins"], json!([{"type": "chain", "plugins": [{"type": "a"}]}]));
     }

@@ -1,0 +1,60 @@
+//! What the plugin `policy` and `ferrule-node` share about pods for which no network policy is decided yet.
+//!
+//! - [`isolated`]: the file that says in which directions the pods of a namespace may be isolated. The daemon writes it, ADD reads it.
+//! - [`table`]: the table with the addresses of undecided pods. ADD adds them, the daemon releases them.
+//! - [`comment`]: the pod in the comment of an element.
+
+#![deny(missing_docs)]
+
+pub mod comment;
+pub mod isolated;
+pub mod table;
+
+pub use ferrule_kubelet::Pod;
+
+/// The direction of a connection, as the pod sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// To the pod.
+    Ingress,
+    /// From the pod.
+    Egress,
+}
+
+impl Direction {
+    /// Both.
+    pub const ALL: [Direction; 2] = [Direction::Ingress, Direction::Egress];
+}
+
+/// The directions in which a pod is isolated, or may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Directions {
+    /// Isolated for what comes to it.
+    pub ingress: bool,
+    /// Isolated for what it sends.
+    pub egress: bool,
+}
+
+impl Directions {
+    /// Both.
+    pub const BOTH: Directions = Directions { ingress: true, egress: true };
+
+    /// Whether it is none.
+    pub fn is_empty(self) -> bool {
+        self == Directions::default()
+    }
+
+    /// Whether the direction is one of them.
+    pub fn has(self, direction: Direction) -> bool {
+        match direction {
+            Direction::Ingress => self.ingress,
+            Direction::Egress => self.egress,
+        }
+    }
+
+    /// The directions of either.
+    #[must_use]
+    pub fn or(self, other: Directions) -> Directions {
+        Directions { ingress: self.ingress || other.ingress, egress: self.egress || other.egress }
+    }
+}

@@ -1,0 +1,7 @@
+//! The `policy` program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cni_common::plugin::run(&ferrule_policy::PLUGIN)
+}
