@@ -1,6 +1,6 @@
 //! Starts the process that makes or removes the endpoint.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn plugins(options: &Options) -> PathBuf {
 pub fn has_plugin(options: &Options, name: &str) -> Result<(), String> {
     let path = plugins(options).join(name);
     // It may be a link that leads elsewhere in this mount namespace.
-    let found = std::fs::symlink_metadata(seen(options.root.as_deref(), &path));
+    let found = std::fs::symlink_metadata(options.seen(&path));
     found.map(drop).map_err(|error| format!("{}: {error}", path.display()))
 }
 
