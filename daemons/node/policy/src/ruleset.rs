@@ -117,6 +117,18 @@ impl Element {
     }
 }
 
+impl Chain {
+    /// The sets that its rules use.
+    pub fn sets(&self) -> BTreeSet<Name> {
+        let of = |rule: &Rule| {
+            let peer = if let Peer::In(name) = rule.peer { Some(name) } else { None };
+            let ports = if let Ports::In(name) = rule.ports { Some(name) } else { None };
+            peer.into_iter().chain(ports)
+        };
+        self.rules.iter().flat_map(of).collect()
+    }
+}
+
 impl Contents {
     /// Whether the element is new. A set of blocks takes none.
     pub(crate) fn insert(&mut self, element: Element) -> bool {
@@ -126,6 +138,12 @@ impl Contents {
                 all.insert((address, protocol, port))
             }
             _ => false,
+        }
+    }
+
+    pub(crate) fn extend(&mut self, elements: impl IntoIterator<Item = Element>) {
+        for element in elements {
+            self.insert(element);
         }
     }
 
@@ -194,8 +212,12 @@ impl Ruleset {
         self.chains.extend(change.new_chains.iter().map(|(name, chain)| (*name, chain.clone())));
         for (name, elements) in &change.elements {
             if let Some(set) = self.sets.get_mut(name) {
-                elements.removed.iter().for_each(|element| drop(set.contents.remove(*element)));
-                elements.added.iter().for_each(|element| drop(set.contents.insert(*element)));
+                for element in &elements.removed {
+                    set.contents.remove(*element);
+                }
+                for element in &elements.added {
+                    set.contents.insert(*element);
+                }
             }
         }
         for (entry, MapChange { to, .. }) in &change.maps {
