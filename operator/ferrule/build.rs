@@ -7,7 +7,7 @@ use std::path::Path;
 fn main() {
     // cargo tells build scripts the configured linker, but does not run them again if it changes.
     println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=../.cargo/config.toml");
+    println!("cargo::rerun-if-changed=../../.cargo/config.toml");
     let target = env::var("TARGET").unwrap_or_default().to_uppercase().replace('-', "_");
     println!("cargo::rerun-if-env-changed=CARGO_TARGET_{target}_LINKER");
 

@@ -53,9 +53,9 @@ fn crowds(program: &Path) {
     println!();
 }
 
-/// The first synchronisation, memory and rest with so many nodes. Each has both families.
-fn crowd(program: &Path, nodes: usize) -> Vec<(&'static str, String)> {
-    let mut cluster = Cluster::of(program.to_path_buf());
+/// A node `a` that runs beside so many others, which are only objects. Each has both families, and a health endpoint.
+fn crowded(program: &Path, nodes: usize) -> Cluster {
+    let cluster = Cluster::of(program.to_path_buf());
     for name in ["b", "c"] {
         cluster.store.delete(&node_path(name));
     }
@@ -66,11 +66,52 @@ fn crowd(program: &Path, nodes: usize) -> Vec<(&'static str, String)> {
         let cidrs = [format!("10.{}.{low}.0/24", 128 + high), format!("fd00:{number:x}::/64")];
         let object =
             node_object(&addresses.each_ref().map(String::as_str), &cidrs.each_ref().map(String::as_str));
-        cluster.store.put(&node_path(&format!("n{number}")), object);
+        let path = node_path(&format!("n{number}"));
+        cluster.store.put(&path, object);
+        let health = json!({"uid": cluster.store.get(&path).unwrap()["metadata"]["uid"], "version": "0", "mtu": 1500,
+            "addresses": [format!("10.{}.{low}.254", 128 + high), format!("fd00:{number:x}::fe")]});
+        let annotations = json!({"ferrule.dev/health": health.to_string()});
+        cluster.store.patch(&path, &json!({"metadata": {"annotations": annotations}}));
     }
+    cluster
+}
+
+/// What the health endpoint costs with so many nodes: `b` answers for all of them.
+fn endpoint(program: &Path, nodes: usize) -> Vec<(&'static str, String)> {
+    let mut cluster = crowded(program, nodes);
+    let mac = cluster.b.sh("cat /sys/class/net/eth0/address");
+    let neighbors: String = (1..nodes)
+        .flat_map(|number| {
+            [format!("10.0.{}.{}", number / 250, number % 250 + 2), format!("2001:db8:0:9::{:x}", number + 1)]
+        })
+        .map(|address| format!("neigh add {address} lladdr {} dev eth0 nud permanent\n", mac.trim()))
+        .collect();
+    cluster.a.node.write_file("/run/neighbors", &neighbors).unwrap();
+    cluster.a.sh("ip -batch /run/neighbors");
+    cluster.b.sh("ip route add 10.0.0.1 dev eth0; ip route add 10.244.1.0/24 via 10.0.0.1
+        ip -6 route add 2001:db8:0:9::1 dev eth0; ip -6 route add fd00:244:1::/64 via 2001:db8:0:9::1
+        ip route add local 10.128.0.0/9 dev lo; ip -6 route add local fd00::/17 dev lo table main");
+    cluster.a.start("--health on");
+    sleep(Duration::from_secs(30));
+    let asked = || {
+        let text = cluster.b.sh("awk '$1 == \"IcmpMsg:\" && !/In/ {print $2} $1 == \"Icmp6InEchos\" {print $2}' /proc/net/snmp /proc/net/snmp6");
+        text.split_whitespace().map(|count| count.parse::<u64>().unwrap()).sum::<u64>()
+    };
+    let (cpu_before, before) = (cpu(cluster.a.pid()), asked());
+    sleep(Duration::from_secs(60));
+    let (cpu, asked) = (cpu(cluster.a.pid()) - cpu_before, asked() - before);
+    vec![
+        ("60 seconds with the health endpoint: CPU", format!("{} ms", cpu * 10)),
+        ("60 seconds with the health endpoint: requests", asked.to_string()),
+    ]
+}
+
+/// The first synchronisation, memory and rest with so many nodes.
+fn crowd(program: &Path, nodes: usize) -> Vec<(&'static str, String)> {
+    let mut cluster = crowded(program, nodes);
     let expected = 2 * (nodes - 1);
     let began = Instant::now();
-    cluster.a.start("");
+    cluster.a.start("--health off");
     // The daemon writes it when all routes are there.
     let conflist = || cluster.a.node.run(|| fs::exists(CONFLIST).unwrap()).unwrap();
     poll(conflist);
@@ -107,7 +148,8 @@ fn crowd(program: &Path, nodes: usize) -> Vec<(&'static str, String)> {
         })
         .collect();
     times.sort();
-    vec![
+    let endpoint = endpoint(program, nodes);
+    let mut rows = vec![
         ("from the start of the process to the last route", ms(done - began)),
         ("from the request of the last page of the list to the last route", ms(last)),
         ("one node's new address, until its route has changed", ms(times[10])),
@@ -115,7 +157,9 @@ fn crowd(program: &Path, nodes: usize) -> Vec<(&'static str, String)> {
         ("memory at most (VmHWM)", format!("{:.1} MB", memory as f64 / 1000.0)),
         ("20 seconds at rest: CPU", format!("{} ms", cpu * 10)),
         ("20 seconds at rest: times awake", wakes.to_string()),
-    ]
+    ];
+    rows.extend(endpoint);
+    rows
 }
 
 /// The messages to the kernel that one node's new address costs.
