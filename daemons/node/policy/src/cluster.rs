@@ -1,0 +1,230 @@
+//! What is known of the cluster: of a pod of another node only its namespace, labels, addresses and named ports.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::model::{Addresses, NamedPort, Namespace, NetworkPolicy, Pod};
+use crate::pool::Pool;
+
+pub(crate) type Labels = Arc<[(Arc<str>, Arc<str>)]>;
+
+/// The value of a label.
+pub(crate) fn label<'a>(labels: &'a [(Arc<str>, Arc<str>)], key: &str) -> Option<&'a str> {
+    let at = labels.binary_search_by(|(other, _)| (**other).cmp(key)).ok()?;
+    labels.get(at).map(|(_, value)| &**value)
+}
+
+/// Namespaces, pods and policies.
+#[derive(Debug, Default)]
+pub struct Cluster {
+    strings: Pool<str>,
+    label_lists: Pool<[(Arc<str>, Arc<str>)]>,
+    port_lists: Pool<[NamedPort]>,
+    pods: Vec<Option<KnownPod>>,
+    free: Vec<u32>,
+    spaces: BTreeMap<Arc<str>, Space>,
+    /// The addresses of pods that have a part in policies.
+    claims: BTreeSet<(IpAddr, u32)>,
+    locals: BTreeSet<u32>,
+}
+
+#[derive(Debug, Default)]
+struct Space {
+    /// `None` until the Namespace is known.
+    labels: Option<Labels>,
+    pods: HashMap<Box<str>, u32>,
+    policies: BTreeMap<Box<str>, Arc<NetworkPolicy>>,
+}
+
+/// A pod, as it is kept.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KnownPod {
+    pub(crate) namespace: Arc<str>,
+    pub(crate) labels: Labels,
+    pub(crate) addresses: Addresses,
+    pub(crate) ports: Arc<[NamedPort]>,
+    /// Has an address of its own that it uses: policies are for it, and it is a peer.
+    pub(crate) has_part: bool,
+    local: Option<Arc<Local>>,
+}
+
+/// What only this node's pods need.
+#[derive(Debug, PartialEq)]
+struct Local {
+    uid: String,
+    mirror_of: Option<String>,
+}
+
+impl KnownPod {
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Whether policies are for it: it has not ended, and is not in the node's network.
+    pub fn has_part(&self) -> bool {
+        self.has_part
+    }
+
+    pub fn is_local(&self) -> bool {
+        self.local.is_some()
+    }
+
+    /// Whether a runtime's UID is that of this pod of this node: its own, or that of the static pod whose mirror it is.
+    pub fn is_uid(&self, uid: &str) -> bool {
+        self.local.as_ref().is_some_and(|local| match &local.mirror_of {
+            Some(of) => of == uid || local.uid == uid,
+            None => local.uid == uid,
+        })
+    }
+}
+
+impl Cluster {
+    /// A pod of this node, or one of another node that has an address of its own.
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<&KnownPod> {
+        self.by_id(*self.spaces.get(namespace)?.pods.get(name)?)
+    }
+
+    /// The pods that have this address: one, but for moments.
+    pub(crate) fn at(&self, address: IpAddr) -> impl Iterator<Item = &KnownPod> {
+        self.claims.range((address, 0)..=(address, u32::MAX)).filter_map(|(_, id)| self.by_id(*id))
+    }
+
+    pub(crate) fn namespace_labels(&self, namespace: &str) -> Option<&Labels> {
+        self.spaces.get(namespace)?.labels.as_ref()
+    }
+
+    pub(crate) fn pods_in(&self, namespace: &str) -> impl Iterator<Item = &KnownPod> {
+        self.spaces
+            .get(namespace)
+            .into_iter()
+            .flat_map(|space| space.pods.values())
+            .filter_map(|id| self.by_id(*id))
+    }
+
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &KnownPod> {
+        self.pods.iter().flatten()
+    }
+
+    /// The pods of this node that policies are for.
+    pub(crate) fn locals(&self) -> impl Iterator<Item = &KnownPod> {
+        self.locals.iter().filter_map(|id| self.by_id(*id))
+    }
+
+    /// In the order of their names.
+    pub(crate) fn policies_in(&self, namespace: &str) -> impl Iterator<Item = &Arc<NetworkPolicy>> {
+        self.spaces.get(namespace).into_iter().flat_map(|space| space.policies.values())
+    }
+
+    pub(crate) fn pod_keys(&self) -> Vec<(Arc<str>, Box<str>)> {
+        self.spaces
+            .iter()
+            .flat_map(|(space, of)| of.pods.keys().map(|name| (space.clone(), name.clone())))
+            .collect()
+    }
+
+    pub(crate) fn policy_keys(&self) -> Vec<(Arc<str>, Box<str>)> {
+        self.spaces
+            .iter()
+            .flat_map(|(space, of)| of.policies.keys().map(|name| (space.clone(), name.clone())))
+            .collect()
+    }
+
+    pub(crate) fn namespace_keys(&self) -> Vec<Arc<str>> {
+        self.spaces.iter().filter(|(_, space)| space.labels.is_some()).map(|(name, _)| name.clone()).collect()
+    }
+
+    fn by_id(&self, id: u32) -> Option<&KnownPod> {
+        self.pods.get(id as usize)?.as_ref()
+    }
+
+    fn labels(&mut self, labels: &BTreeMap<String, String>) -> Labels {
+        let list: Vec<_> = labels
+            .iter()
+            .map(|(key, value)| (self.strings.get(key.as_str()), self.strings.get(value.as_str())))
+            .collect();
+        self.label_lists.get(list.as_slice())
+    }
+
+    /// What is to be kept of a pod. Nothing of a pod of another node that is no peer.
+    pub(crate) fn known(&mut self, pod: &Pod) -> Option<KnownPod> {
+        let has_part = !pod.ended && !pod.host_network;
+        let has_address = pod.addresses != Addresses::default();
+        (pod.local || has_part && has_address).then(|| KnownPod {
+            namespace: self.strings.get(pod.namespace.as_str()),
+            labels: self.labels(&pod.labels),
+            addresses: pod.addresses,
+            ports: self.port_lists.get(pod.ports.as_slice()),
+            has_part,
+            local: pod
+                .local
+                .then(|| Arc::new(Local { uid: pod.uid.clone(), mirror_of: pod.mirror_of.clone() })),
+        })
+    }
+
+    pub(crate) fn put_pod(&mut self, name: &str, pod: KnownPod) {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.pods.push(None);
+            (self.pods.len() - 1) as u32
+        });
+        if pod.has_part {
+            self.claims.extend(pod.addresses.all().map(|address| (address, id)));
+            if pod.is_local() {
+                self.locals.insert(id);
+            }
+        }
+        self.spaces.entry(pod.namespace.clone()).or_default().pods.insert(name.into(), id);
+        if let Some(place) = self.pods.get_mut(id as usize) {
+            *place = Some(pod);
+        }
+    }
+
+    pub(crate) fn take_pod(&mut self, namespace: &str, name: &str) -> Option<KnownPod> {
+        let id = self.spaces.get_mut(namespace)?.pods.remove(name)?;
+        let pod = self.pods.get_mut(id as usize)?.take()?;
+        self.free.push(id);
+        self.locals.remove(&id);
+        for address in pod.addresses.all() {
+            self.claims.remove(&(address, id));
+        }
+        self.forget_if_empty(namespace);
+        Some(pod)
+    }
+
+    /// The labels before.
+    pub(crate) fn put_namespace(&mut self, namespace: &Namespace) -> Option<Labels> {
+        let labels = self.labels(&namespace.labels);
+        let name = self.strings.get(namespace.name.as_str());
+        self.spaces.entry(name).or_default().labels.replace(labels)
+    }
+
+    pub(crate) fn take_namespace(&mut self, name: &str) -> Option<Labels> {
+        let labels = self.spaces.get_mut(name)?.labels.take();
+        self.forget_if_empty(name);
+        labels
+    }
+
+    pub(crate) fn put_policy(&mut self, policy: Arc<NetworkPolicy>) {
+        let namespace = self.strings.get(policy.namespace.as_str());
+        self.spaces.entry(namespace).or_default().policies.insert(policy.name.as_str().into(), policy);
+    }
+
+    pub(crate) fn policy(&self, namespace: &str, name: &str) -> Option<&Arc<NetworkPolicy>> {
+        self.spaces.get(namespace)?.policies.get(name)
+    }
+
+    pub(crate) fn take_policy(&mut self, namespace: &str, name: &str) {
+        if let Some(space) = self.spaces.get_mut(namespace) {
+            space.policies.remove(name);
+            self.forget_if_empty(namespace);
+        }
+    }
+
+    fn forget_if_empty(&mut self, namespace: &str) {
+        let is_empty =
+            |space: &Space| space.labels.is_none() && space.pods.is_empty() && space.policies.is_empty();
+        if self.spaces.get(namespace).is_some_and(is_empty) {
+            self.spaces.remove(namespace);
+        }
+    }
+}

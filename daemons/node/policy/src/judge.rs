@@ -1,0 +1,237 @@
+//! Whether policies allow a packet that begins a connection. Written from the API's documentation, apart from the compiler: it knows
+//! no sets and no chains, and reads each policy as it stands.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use crate::cluster::{Cluster, KnownPod, label};
+use crate::model::{
+    Direction, Expression, IpBlock, LabelSelector, NetworkPolicy, Peer, Port, PortValue, Protocol, Rule,
+};
+
+/// The first packet of a connection: after the translation of its destination, before that of its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet {
+    pub source: IpAddr,
+    pub destination: IpAddr,
+    /// The protocol's number.
+    pub protocol: u8,
+    /// Of TCP, UDP and SCTP.
+    pub destination_port: u16,
+}
+
+/// What both ends say that this node has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict<'a> {
+    pub egress: Decision<'a>,
+    pub ingress: Decision<'a>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision<'a> {
+    /// No pod of this node that a policy isolates in this direction.
+    NotIsolated,
+    /// By this policy.
+    Allowed(&'a NetworkPolicy),
+    /// By none of these, which isolate the pod.
+    Denied(Vec<&'a NetworkPolicy>),
+}
+
+impl Verdict<'_> {
+    pub fn is_allowed(&self) -> bool {
+        ![&self.egress, &self.ingress].iter().any(|decision| matches!(decision, Decision::Denied(_)))
+    }
+}
+
+/// Judges the ends of the packet that are pods of this node. Packets that the node itself makes are not for the judge.
+pub fn judge<'a>(cluster: &'a Cluster, packet: &Packet) -> Verdict<'a> {
+    // A pod always reaches itself.
+    if packet.source == packet.destination {
+        return Verdict { egress: Decision::NotIsolated, ingress: Decision::NotIsolated };
+    }
+    let side = |direction| Side { cluster, packet, direction }.decide();
+    Verdict { egress: side(Direction::Egress), ingress: side(Direction::Ingress) }
+}
+
+struct Side<'a, 'p> {
+    cluster: &'a Cluster,
+    packet: &'p Packet,
+    direction: Direction,
+}
+
+impl<'a> Side<'a, '_> {
+    fn decide(&self) -> Decision<'a> {
+        let own =
+            if self.direction == Direction::Ingress { self.packet.destination } else { self.packet.source };
+        let pods: Vec<_> = self.cluster.at(own).filter(|pod| pod.is_local()).collect();
+        let isolating: Vec<Vec<&NetworkPolicy>> = pods.iter().map(|pod| self.isolating(pod)).collect();
+        let Some(pod) = pods.first() else { return Decision::NotIsolated };
+        if isolating.iter().all(Vec::is_empty) {
+            return Decision::NotIsolated;
+        }
+        let differs = pods.iter().any(|other| other.ports != pod.ports)
+            || isolating.iter().any(|other| *other != isolating[0]);
+        let allowing = isolating[0].iter().copied().find(|policy| self.allows(policy, pod));
+        match allowing {
+            Some(policy) if !differs => Decision::Allowed(policy),
+            _ => Decision::Denied(isolating.concat()),
+        }
+    }
+
+    /// The policies that isolate the pod in this direction.
+    fn isolating(&self, pod: &KnownPod) -> Vec<&'a NetworkPolicy> {
+        let all = self.cluster.policies_in(&pod.namespace).map(Arc::as_ref);
+        all.filter(|policy| self.is_of_direction(policy) && selects(&policy.pods, pod).unwrap_or(true))
+            .collect()
+    }
+
+    fn is_of_direction(&self, policy: &NetworkPolicy) -> bool {
+        let has = |word| policy.types.iter().any(|one| one == word);
+        let has_unknown = policy.types.iter().any(|word| word != "Ingress" && word != "Egress");
+        match self.direction {
+            _ if has_unknown => true,
+            Direction::Ingress => policy.types.is_empty() || has("Ingress"),
+            Direction::Egress => has("Egress") || policy.types.is_empty() && !policy.egress.is_empty(),
+        }
+    }
+
+    fn allows(&self, policy: &NetworkPolicy, pod: &KnownPod) -> bool {
+        if selects(&policy.pods, pod).is_none() {
+            return false;
+        }
+        let rules = if self.direction == Direction::Ingress { &policy.ingress } else { &policy.egress };
+        let mut pairs = 0;
+        rules.iter().any(|rule| {
+            pairs += rule.peers.len().max(1) * rule.ports.len().max(1);
+            pairs <= 10_000 && self.rule_allows(rule, policy, pod)
+        })
+    }
+
+    fn rule_allows(&self, rule: &Rule, policy: &NetworkPolicy, pod: &KnownPod) -> bool {
+        let other =
+            if self.direction == Direction::Ingress { self.packet.source } else { self.packet.destination };
+        let peers: Vec<Option<&Peer>> =
+            if rule.peers.is_empty() { vec![None] } else { rule.peers.iter().map(Some).collect() };
+        peers.into_iter().any(|peer| {
+            let is_peer = |candidate: Option<&KnownPod>| {
+                peer.is_none_or(|peer| self.is_peer(peer, policy, other, candidate))
+            };
+            let matches_port = |port: &Port, candidate: Option<&KnownPod>| {
+                // A named port is that of the pod that gets the packet.
+                self.matches_port(
+                    port,
+                    if self.direction == Direction::Ingress { Some(pod) } else { candidate },
+                )
+            };
+            let with = |candidate: Option<&KnownPod>| {
+                is_peer(candidate)
+                    && (rule.ports.is_empty() || rule.ports.iter().any(|port| matches_port(port, candidate)))
+            };
+            with(None) || self.cluster.at(other).any(|candidate| with(Some(candidate)))
+        })
+    }
+
+    /// Whether the address, and the pod that has it, are what the peer says.
+    fn is_peer(&self, peer: &Peer, policy: &NetworkPolicy, address: IpAddr, pod: Option<&KnownPod>) -> bool {
+        match (peer, pod) {
+            (Peer { block: Some(block), pods: None, namespaces: None }, _) => {
+                in_block(block, address).unwrap_or(false)
+            }
+            (Peer { block: None, pods: None, namespaces: None } | Peer { block: Some(_), .. }, _)
+            | (_, None) => false,
+            (Peer { pods, namespaces, .. }, Some(pod)) => {
+                let in_namespace = match namespaces {
+                    None => *policy.namespace == *pod.namespace,
+                    Some(LabelSelector { labels, expressions })
+                        if labels.is_empty() && expressions.is_empty() =>
+                    {
+                        true
+                    }
+                    Some(selector) => self
+                        .cluster
+                        .namespace_labels(&pod.namespace)
+                        .is_some_and(|labels| holds(selector, |key| label(labels, key)).unwrap_or(false)),
+                };
+                in_namespace && pods.as_ref().is_none_or(|selector| selects(selector, pod).unwrap_or(false))
+            }
+        }
+    }
+
+    fn matches_port(&self, port: &Port, receiver: Option<&KnownPod>) -> bool {
+        let protocol = match port.protocol.as_deref() {
+            None | Some("TCP") => Protocol::Tcp,
+            Some("UDP") => Protocol::Udp,
+            Some("SCTP") => Protocol::Sctp,
+            Some(_) => return false,
+        };
+        let wanted = self.packet.destination_port;
+        let is_port = |number: i32| (1..=65535).contains(&number);
+        self.packet.protocol == protocol.number()
+            && match (&port.port, port.end_port) {
+                (None, end) => end.is_none(),
+                (Some(PortValue::Number(first)), None) => is_port(*first) && *first == i32::from(wanted),
+                (Some(PortValue::Number(first)), Some(last)) => {
+                    is_port(*first) && is_port(last) && (*first..=last).contains(&i32::from(wanted))
+                }
+                (Some(PortValue::Name(_)), Some(_)) => false,
+                (Some(PortValue::Name(name)), None) => receiver.is_some_and(|pod| {
+                    pod.ports
+                        .iter()
+                        .any(|own| own.name == *name && own.protocol == protocol && own.port == wanted)
+                }),
+            }
+    }
+}
+
+/// `None` if the selector is not understood.
+fn selects(selector: &LabelSelector, pod: &KnownPod) -> Option<bool> {
+    holds(selector, |key| label(&pod.labels, key))
+}
+
+fn holds<'l>(selector: &LabelSelector, value: impl Fn(&str) -> Option<&'l str>) -> Option<bool> {
+    let mut all = selector.labels.iter().all(|(key, wanted)| value(key) == Some(wanted));
+    for Expression { key, operator, values } in &selector.expressions {
+        let is_among = value(key).is_some_and(|value| values.iter().any(|one| one == value));
+        all &= match (operator.as_str(), values.is_empty()) {
+            ("In", false) => is_among,
+            ("NotIn", false) => !is_among,
+            ("Exists", true) => value(key).is_some(),
+            ("DoesNotExist", true) => value(key).is_none(),
+            _ => return None,
+        };
+    }
+    Some(all)
+}
+
+/// `None` if the block is not understood.
+fn in_block(block: &IpBlock, address: IpAddr) -> Option<bool> {
+    let mut is_in = in_cidr(&block.cidr, address)?;
+    for except in &block.except {
+        if block.cidr.contains(':') != except.contains(':') {
+            return None;
+        }
+        is_in &= !in_cidr(except, address)?;
+    }
+    Some(is_in)
+}
+
+fn in_cidr(cidr: &str, address: IpAddr) -> Option<bool> {
+    let (network, length) = cidr.split_once('/')?;
+    let length: usize = length.chars().all(|digit| digit.is_ascii_digit()).then(|| length.parse().ok())??;
+    match (network.parse().ok()?, address) {
+        (IpAddr::V4(network), IpAddr::V4(address)) => {
+            begin_alike(&network.octets(), &address.octets(), length)
+        }
+        (IpAddr::V6(network), IpAddr::V6(address)) => {
+            begin_alike(&network.octets(), &address.octets(), length)
+        }
+        (IpAddr::V4(_), _) => (length <= 32).then_some(false),
+        (IpAddr::V6(_), _) => (length <= 128).then_some(false),
+    }
+}
+
+/// Whether the first `length` bits are the same. `None` if there are fewer.
+fn begin_alike(one: &[u8], other: &[u8], length: usize) -> Option<bool> {
+    let bit = |bytes: &[u8], at: usize| bytes.get(at / 8).map(|byte| byte >> (7 - at % 8) & 1);
+    (length <= 8 * one.len()).then(|| (0..length).all(|at| bit(one, at) == bit(other, at)))
+}

@@ -1,0 +1,199 @@
+//! What the API server says of policies, namespaces and pods, as plain values.
+//!
+//! Texts that may be wrong (CIDRs, protocols, operators, types) stay texts here: [`crate::Compiler`] judges them, so that a bad one
+//! isolates and is reported.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// An address family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
+
+    pub fn of(address: IpAddr) -> Family {
+        if address.is_ipv4() { Family::V4 } else { Family::V6 }
+    }
+}
+
+/// From whose side a policy looks at a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// To the pod.
+    Ingress,
+    /// From the pod.
+    Egress,
+}
+
+impl Direction {
+    pub const ALL: [Direction; 2] = [Direction::Ingress, Direction::Egress];
+}
+
+/// A set of directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Directions {
+    pub ingress: bool,
+    pub egress: bool,
+}
+
+impl Directions {
+    pub fn has(self, direction: Direction) -> bool {
+        match direction {
+            Direction::Ingress => self.ingress,
+            Direction::Egress => self.egress,
+        }
+    }
+}
+
+/// The protocols that a port of a policy may name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+    Sctp,
+}
+
+impl Protocol {
+    /// The protocol of a name in the API.
+    pub fn named(name: &str) -> Option<Protocol> {
+        match name {
+            "TCP" => Some(Protocol::Tcp),
+            "UDP" => Some(Protocol::Udp),
+            "SCTP" => Some(Protocol::Sctp),
+            _ => None,
+        }
+    }
+
+    /// The number in the IP header.
+    pub fn number(self) -> u8 {
+        match self {
+            Protocol::Tcp => 6,
+            Protocol::Udp => 17,
+            Protocol::Sctp => 132,
+        }
+    }
+}
+
+/// A NetworkPolicy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NetworkPolicy {
+    pub namespace: String,
+    pub name: String,
+    /// `podSelector`: the pods of the namespace that it is for.
+    pub pods: LabelSelector,
+    /// `policyTypes`; empty if the object has none.
+    pub types: Vec<String>,
+    pub ingress: Vec<Rule>,
+    pub egress: Vec<Rule>,
+}
+
+/// One entry of `ingress` or `egress`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rule {
+    /// `from` or `to`; empty: everybody.
+    pub peers: Vec<Peer>,
+    /// Empty: all traffic.
+    pub ports: Vec<Port>,
+}
+
+/// A LabelSelector. Without requirements it selects everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LabelSelector {
+    /// `matchLabels`.
+    pub labels: BTreeMap<String, String>,
+    /// `matchExpressions`.
+    pub expressions: Vec<Expression>,
+}
+
+/// One entry of `matchExpressions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expression {
+    pub key: String,
+    /// `In`, `NotIn`, `Exists` or `DoesNotExist`.
+    pub operator: String,
+    pub values: Vec<String>,
+}
+
+/// One entry of `from` or `to`: pods, namespaces, both, or a block.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Peer {
+    pub pods: Option<LabelSelector>,
+    pub namespaces: Option<LabelSelector>,
+    pub block: Option<IpBlock>,
+}
+
+/// An `ipBlock`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IpBlock {
+    pub cidr: String,
+    pub except: Vec<String>,
+}
+
+/// One entry of `ports`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Port {
+    /// `None` is TCP.
+    pub protocol: Option<String>,
+    /// `None`: all ports of the protocol.
+    pub port: Option<PortValue>,
+    pub end_port: Option<i32>,
+}
+
+/// A number, or the name of a port of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortValue {
+    Number(i32),
+    Name(String),
+}
+
+/// A Namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    pub name: String,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    /// The annotation `kubernetes.io/config.mirror`: the UID under which the kubelet runs a static pod, whose mirror this object is.
+    pub mirror_of: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    pub addresses: Addresses,
+    /// The ports with a name of all its containers.
+    pub ports: Vec<NamedPort>,
+    /// Its phase is Succeeded or Failed: its address may be another pod's already.
+    pub ended: bool,
+    /// It runs on this node.
+    pub local: bool,
+    pub host_network: bool,
+}
+
+/// At most one address of each family, as Kubernetes gives them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Addresses {
+    pub v4: Option<Ipv4Addr>,
+    pub v6: Option<Ipv6Addr>,
+}
+
+impl Addresses {
+    pub fn all(self) -> impl Iterator<Item = IpAddr> {
+        self.v4.map(IpAddr::V4).into_iter().chain(self.v6.map(IpAddr::V6))
+    }
+}
+
+/// A port of a container that has a name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NamedPort {
+    pub name: String,
+    pub protocol: Protocol,
+    pub port: u16,
+}

@@ -1,0 +1,246 @@
+//! The rules of one node as a value: named sets, chains, and the maps that lead from a pod's address to its chain.
+//!
+//! How a packet walks it: the entry of [`Direction::Egress`] of its source, then the entry of [`Direction::Ingress`] of its
+//! destination. Without an entry the pod is not isolated in that direction. A chain allows what one of its rules matches and drops
+//! everything else. "Allows" ends this chain only: the other direction is still to be asked.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use crate::model::{Direction, Family, Protocol};
+use crate::name::Name;
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ruleset {
+    pub sets: BTreeMap<Name, Set>,
+    pub chains: BTreeMap<Name, Chain>,
+    pub maps: BTreeMap<Entry, Name>,
+}
+
+/// The key of a map's element: the pod's address in the map of its direction (and family).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Entry {
+    pub direction: Direction,
+    pub pod: IpAddr,
+}
+
+/// A named set. Which kind it is, and the intervals of blocks, never change under one name; addresses and ports do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Set {
+    pub family: Family,
+    pub contents: Contents,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// The addresses of pods.
+    Addresses(BTreeSet<IpAddr>),
+    /// Addresses with a protocol and a port: pods by a named port of theirs.
+    Ports(BTreeSet<(IpAddr, Protocol, u16)>),
+    /// The first and the last address of intervals, in order, neither overlapping nor adjacent. Needs a set with intervals.
+    Blocks(Vec<(IpAddr, IpAddr)>),
+}
+
+/// What a packet must match so that the chain allows it. A chain never changes: another content has another name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chain {
+    pub direction: Direction,
+    pub family: Family,
+    pub rules: Vec<Rule>,
+}
+
+/// Both parts must match.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Rule {
+    pub peer: Peer,
+    pub ports: Ports,
+}
+
+/// The other end: the source in a chain of [`Direction::Ingress`], else the destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Peer {
+    Any,
+    /// Its address is in this set of addresses or blocks.
+    In(Name),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Ports {
+    /// Every packet, also ICMP and other protocols.
+    Any,
+    /// Every packet of this protocol.
+    Protocol(Protocol),
+    /// A destination port from the first to the last one.
+    Range { protocol: Protocol, first: u16, last: u16 },
+    /// The destination's address, the protocol and the destination port are in this set of [`Contents::Ports`]. Only for egress.
+    In(Name),
+}
+
+/// The changes from one [`Ruleset`] to the next. An order in which one transaction can make them: new sets with their elements, new
+/// chains, elements, maps (an entry that has a chain already is deleted first), then chains and sets that are gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    pub new_sets: BTreeMap<Name, Set>,
+    pub new_chains: BTreeMap<Name, Chain>,
+    /// Of sets that stay.
+    pub elements: BTreeMap<Name, Elements>,
+    pub maps: BTreeMap<Entry, MapChange>,
+    pub gone_chains: BTreeSet<Name>,
+    pub gone_sets: BTreeSet<Name>,
+}
+
+/// The chain of a map's entry before and after: never the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapChange {
+    pub from: Option<Name>,
+    pub to: Option<Name>,
+}
+
+/// The changes of one set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elements {
+    pub added: BTreeSet<Element>,
+    pub removed: BTreeSet<Element>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Element {
+    Address(IpAddr),
+    Port(IpAddr, Protocol, u16),
+}
+
+impl Element {
+    pub fn address(self) -> IpAddr {
+        match self {
+            Element::Address(address) | Element::Port(address, ..) => address,
+        }
+    }
+}
+
+impl Chain {
+    /// The sets that its rules use.
+    pub fn sets(&self) -> BTreeSet<Name> {
+        let of = |rule: &Rule| {
+            let peer = if let Peer::In(name) = rule.peer { Some(name) } else { None };
+            let ports = if let Ports::In(name) = rule.ports { Some(name) } else { None };
+            peer.into_iter().chain(ports)
+        };
+        self.rules.iter().flat_map(of).collect()
+    }
+}
+
+impl Contents {
+    /// Whether the element is new. A set of blocks takes none.
+    pub(crate) fn insert(&mut self, element: Element) -> bool {
+        match (self, element) {
+            (Contents::Addresses(all), Element::Address(address)) => all.insert(address),
+            (Contents::Ports(all), Element::Port(address, protocol, port)) => {
+                all.insert((address, protocol, port))
+            }
+            _ => false,
+        }
+    }
+
+    pub(crate) fn extend(&mut self, elements: impl IntoIterator<Item = Element>) {
+        for element in elements {
+            self.insert(element);
+        }
+    }
+
+    /// Whether the element was there.
+    pub(crate) fn remove(&mut self, element: Element) -> bool {
+        match (self, element) {
+            (Contents::Addresses(all), Element::Address(address)) => all.remove(&address),
+            (Contents::Ports(all), Element::Port(address, protocol, port)) => {
+                all.remove(&(address, protocol, port))
+            }
+            _ => false,
+        }
+    }
+
+    fn difference(&self, next: &Contents) -> Elements {
+        let (mut added, mut removed) = (BTreeSet::new(), BTreeSet::new());
+        match (self, next) {
+            (Contents::Addresses(old), Contents::Addresses(new)) => {
+                added.extend(new.difference(old).map(|address| Element::Address(*address)));
+                removed.extend(old.difference(new).map(|address| Element::Address(*address)));
+            }
+            (Contents::Ports(old), Contents::Ports(new)) => {
+                let element = |(address, protocol, port): &_| Element::Port(*address, *protocol, *port);
+                added.extend(new.difference(old).map(element));
+                removed.extend(old.difference(new).map(element));
+            }
+            _ => {}
+        }
+        Elements { added, removed }
+    }
+}
+
+impl Ruleset {
+    /// What makes `next` of this one. From [`Ruleset::default`] it is everything.
+    pub fn difference(&self, next: &Ruleset) -> Change {
+        let mut change = Change::default();
+        for (name, set) in &next.sets {
+            match self.sets.get(name) {
+                None => drop(change.new_sets.insert(*name, set.clone())),
+                Some(old) => {
+                    let elements = old.contents.difference(&set.contents);
+                    if elements != Elements::default() {
+                        change.elements.insert(*name, elements);
+                    }
+                }
+            }
+        }
+        let is_new = |(name, _): &(&Name, &Chain)| !self.chains.contains_key(name);
+        change
+            .new_chains
+            .extend(next.chains.iter().filter(is_new).map(|(name, chain)| (*name, chain.clone())));
+        for entry in self.maps.keys().chain(next.maps.keys()) {
+            let (from, to) = (self.maps.get(entry).copied(), next.maps.get(entry).copied());
+            if from != to {
+                change.maps.insert(*entry, MapChange { from, to });
+            }
+        }
+        change.gone_chains.extend(self.chains.keys().filter(|name| !next.chains.contains_key(name)));
+        change.gone_sets.extend(self.sets.keys().filter(|name| !next.sets.contains_key(name)));
+        change
+    }
+
+    /// Makes the changes.
+    pub fn apply(&mut self, change: &Change) {
+        self.sets.extend(change.new_sets.iter().map(|(name, set)| (*name, set.clone())));
+        self.chains.extend(change.new_chains.iter().map(|(name, chain)| (*name, chain.clone())));
+        for (name, elements) in &change.elements {
+            if let Some(set) = self.sets.get_mut(name) {
+                for element in &elements.removed {
+                    set.contents.remove(*element);
+                }
+                for element in &elements.added {
+                    set.contents.insert(*element);
+                }
+            }
+        }
+        for (entry, MapChange { to, .. }) in &change.maps {
+            match to {
+                Some(chain) => drop(self.maps.insert(*entry, *chain)),
+                None => drop(self.maps.remove(entry)),
+            }
+        }
+        self.chains.retain(|name, _| !change.gone_chains.contains(name));
+        self.sets.retain(|name, _| !change.gone_sets.contains(name));
+    }
+}
+
+impl Change {
+    pub fn is_empty(&self) -> bool {
+        *self == Change::default()
+    }
+
+    /// The addresses of all flows that this change may deny: each of them has one of these at one end. They are those of local pods
+    /// that get other rules, and those of peers that a set has lost.
+    pub fn tightened(&self) -> BTreeSet<IpAddr> {
+        let pods = self.maps.iter().filter(|(_, change)| change.to.is_some()).map(|(entry, _)| entry.pod);
+        let peers = self.elements.values().flat_map(|set| &set.removed).map(|element| element.address());
+        pods.chain(peers).collect()
+    }
+}

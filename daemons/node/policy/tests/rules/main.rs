@@ -1,0 +1,9 @@
+//! What policies mean: a table of examples, and random ones. Each is asked of the judge, and of the ruleset as the kernel walks it.
+
+mod broken;
+mod changes;
+mod interpreter;
+mod kit;
+mod random;
+mod scale;
+mod semantics;

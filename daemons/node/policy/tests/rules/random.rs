@@ -1,0 +1,199 @@
+//! Random clusters: the ruleset, made by changes in any order, does what the judge says, and is the one that a new start makes.
+
+use ferrule_node_policy::Compiler;
+use ferrule_node_policy::judge::Packet;
+use ferrule_node_policy::model::*;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use crate::kit::*;
+
+const SPACES: [&str; 3] = ["a", "b", "c"];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Pod(Pod),
+    NoPod(&'static str, String),
+    Space(Namespace),
+    NoSpace(&'static str),
+    Policy(NetworkPolicy),
+    NoPolicy(&'static str, String),
+    Update,
+}
+
+fn space() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(&SPACES[..])
+}
+
+fn some_labels() -> impl Strategy<Value = std::collections::BTreeMap<String, String>> {
+    prop::collection::btree_map("[xy]", "[12]", 0..=2)
+}
+
+fn selector() -> impl Strategy<Value = LabelSelector> {
+    let operator = prop::sample::select(vec!["In", "In", "NotIn", "NotIn", "Exists", "DoesNotExist", "Like"]);
+    let expression = ("[xyz]", operator, vec("[123]", 0..=2))
+        .prop_map(|(key, operator, values)| Expression { key, operator: operator.into(), values });
+    let labels = prop::collection::btree_map("[xy]", "[12]", 0..=1);
+    (labels, vec(expression, 0..=1)).prop_map(|(labels, expressions)| LabelSelector { labels, expressions })
+}
+
+fn ip_block() -> impl Strategy<Value = IpBlock> {
+    let cidr = || {
+        prop::sample::select(vec![
+            "10.0.0.0/29",
+            "10.0.0.4/30",
+            "10.0.0.3/32",
+            "0.0.0.0/0",
+            "fd00::/126",
+            "fd00::6/127",
+            "::/0",
+            "10.0.0.0/x",
+        ])
+    };
+    (cidr(), vec(cidr(), 0..=2)).prop_map(|(cidr, except)| IpBlock {
+        cidr: cidr.into(),
+        except: except.into_iter().map(str::to_owned).collect(),
+    })
+}
+
+fn peer() -> impl Strategy<Value = Peer> {
+    prop_oneof![
+        3 => (prop::option::of(selector()), prop::option::of(selector()))
+            .prop_map(|(pods, namespaces)| Peer { pods, namespaces, block: None }),
+        1 => ip_block().prop_map(|block| Peer { block: Some(block), ..Peer::default() }),
+    ]
+}
+
+fn a_port() -> impl Strategy<Value = Port> {
+    let protocol = prop::sample::select(vec![None, Some("TCP"), Some("UDP"), Some("SCTP"), Some("ICMP")]);
+    let value = prop_oneof![
+        (0..5_i32).prop_map(PortValue::Number),
+        prop::sample::select(vec!["http", "dns"]).prop_map(|name| PortValue::Name(name.into())),
+    ];
+    (protocol, prop::option::weighted(0.9, value), prop::option::weighted(0.2, 1..5_i32))
+        .prop_map(|(protocol, port, end_port)| Port { protocol: protocol.map(str::to_owned), port, end_port })
+}
+
+fn a_rule() -> impl Strategy<Value = Rule> {
+    (vec(peer(), 0..=2), vec(a_port(), 0..=2)).prop_map(|(peers, ports)| Rule { peers, ports })
+}
+
+fn a_policy() -> impl Strategy<Value = NetworkPolicy> {
+    let types = vec(prop::sample::select(vec!["Ingress", "Egress", "Ingress", "Egress", "Other"]), 0..=2);
+    (space(), "[pq]", selector(), types, vec(a_rule(), 0..=2), vec(a_rule(), 0..=2)).prop_map(
+        |(namespace, name, pods, types, ingress, egress)| NetworkPolicy {
+            namespace: namespace.into(),
+            name,
+            pods,
+            types: types.into_iter().map(str::to_owned).collect(),
+            ingress,
+            egress,
+        },
+    )
+}
+
+fn a_pod() -> impl Strategy<Value = Pod> {
+    let ports = vec((prop::sample::select(vec!["http", "dns"]), prop::bool::ANY, 1..4_u16), 0..=2);
+    let kind = prop::sample::select(vec![0, 0, 0, 0, 1, 2, 3]);
+    (space(), "[st]", some_labels(), 1..8_u8, prop::bool::weighted(0.7), ports, kind).prop_map(
+        |(namespace, name, labels, last, local, ports, kind)| {
+            let named = |(name, is_tcp, port): (&str, bool, u16)| NamedPort {
+                name: name.into(),
+                protocol: if is_tcp { Protocol::Tcp } else { Protocol::Udp },
+                port,
+            };
+            let mut pod = Pod { labels, local, ..pod(namespace, &name, "", last) };
+            pod.ports = ports.into_iter().map(named).collect();
+            match kind {
+                1 => pod.ended = true,
+                2 => pod.host_network = true,
+                3 => pod.addresses.v4 = None,
+                _ => {}
+            }
+            pod
+        },
+    )
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        6 => a_pod().prop_map(Step::Pod),
+        1 => (space(), "[st]").prop_map(|(namespace, name)| Step::NoPod(namespace, name)),
+        2 => (space(), some_labels()).prop_map(|(name, labels)| Step::Space(Namespace { name: name.into(), labels })),
+        1 => space().prop_map(Step::NoSpace),
+        6 => a_policy().prop_map(Step::Policy),
+        1 => (space(), "[pq]").prop_map(|(namespace, name)| Step::NoPolicy(namespace, name)),
+        2 => Just(Step::Update),
+    ]
+}
+
+fn tell(compiler: &mut Compiler, step: &Step) {
+    match step {
+        Step::Pod(pod) => compiler.set_pod(pod),
+        Step::NoPod(namespace, name) => compiler.remove_pod(namespace, name),
+        Step::Space(namespace) => compiler.set_namespace(namespace),
+        Step::NoSpace(name) => compiler.remove_namespace(name),
+        Step::Policy(policy) => compiler.set_policy(policy.clone()),
+        Step::NoPolicy(namespace, name) => compiler.remove_policy(namespace, name),
+        Step::Update => {}
+    }
+}
+
+/// Whether the two are about the same object.
+fn is_of_same(one: &Step, other: &Step) -> bool {
+    let key = |step: &Step| match step {
+        Step::Pod(pod) => Some((0, pod.namespace.clone(), pod.name.clone())),
+        Step::NoPod(namespace, name) => Some((0, namespace.to_string(), name.clone())),
+        Step::Space(namespace) => Some((1, namespace.name.clone(), String::new())),
+        Step::NoSpace(name) => Some((1, name.to_string(), String::new())),
+        Step::Policy(policy) => Some((2, policy.namespace.clone(), policy.name.clone())),
+        Step::NoPolicy(namespace, name) => Some((2, namespace.to_string(), name.clone())),
+        Step::Update => None,
+    };
+    key(one) == key(other)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    #[test]
+    fn rules_do_what_the_judge_says(steps in vec(step(), 0..60), backwards in prop::bool::ANY) {
+        let mut world = World::default();
+        for step in &steps {
+            tell(&mut world.compiler, step);
+            if matches!(step, Step::Update) {
+                world.update();
+            }
+        }
+        world.update();
+        for (from, to) in (1..9_u8).flat_map(|from| (1..9_u8).map(move |to| (from, to))) {
+            for (source, destination) in addresses(from).all().zip(addresses(to).all()) {
+                for (protocol, destination_port) in [(TCP, 1), (TCP, 3), (UDP, 2), (SCTP, 1), (ICMP, 0)] {
+                    world.packet(&Packet { source, destination, protocol, destination_port });
+                }
+            }
+        }
+        // From nothing, in another order: only the last word on each object counts.
+        let mut last: Vec<_> = Vec::new();
+        for (at, step) in steps.iter().enumerate() {
+            if !steps[at + 1..].iter().any(|later| is_of_same(step, later)) {
+                last.push(step);
+            }
+        }
+        if backwards {
+            last.reverse();
+        }
+        let mut anew = World::default();
+        last.into_iter().for_each(|step| tell(&mut anew.compiler, step));
+        anew.update();
+        prop_assert_eq!(&anew.kernel, &world.kernel);
+        prop_assert_eq!(anew.faults(), world.faults());
+        prop_assert_eq!(anew.compiler.isolated(), world.compiler.isolated());
+        // And back to nothing.
+        world.compiler.retain_pods(|_, _| false);
+        world.compiler.retain_policies(|_, _| false);
+        world.compiler.retain_namespaces(|_| false);
+        world.update();
+        prop_assert_eq!(&world.kernel, &Default::default());
+    }
+}
