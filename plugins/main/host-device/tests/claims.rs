@@ -223,6 +223,21 @@ fn all_devices_or_none() {
         assert!(error.msg.contains(text), "{keys}: {error:?}");
         untouched(text);
     }
+
+    // A device that has become the node's uplink since the claim was prepared.
+    write_record(&ctx, "c2", &[device(&ctx, "hd4", &json!({}))]);
+    ctx.node
+        .sh("ip link set hd4 up && ip link set peer4 up && ip address add 10.5.9.1/24 dev hd4 && ip route add default via 10.5.9.2")
+        .unwrap();
+    let uplink = ctx.snapshot();
+    let error = ctx.fail("ADD", &net, &conf);
+    let text = "the claimed device \"hd4\" carries the node's default route";
+    assert!(error.msg.contains(text) && error.details.contains("give the claim another device"), "{error:?}");
+    assert_as(&uplink, &ctx, text);
+    // With another uplink the device moves.
+    ctx.node.sh("ip route del default").unwrap();
+    ctx.add(&net, &conf);
+    ctx.del(&net, &conf);
 }
 
 #[test]
@@ -262,6 +277,8 @@ fn a_claim_without_a_record_fails_add() {
     assert_eq!(ctx.add(&net, &overlay(&conf, &json!({"driverName": "x"}))), eth0(&pod));
     ctx.node.sh(&format!("echo '{{' >/run/ferrule/dra/{UID}/c2.json")).unwrap();
     fail(&net, &json!({}), 11, "read the claims' records: /run/ferrule/dra/");
+    let error = ctx.fail("ADD", &net, &conf);
+    assert!(error.details.contains("remove the named file, then delete the pod"), "{error:?}");
     ctx.node
         .sh(&format!(
             "rm /run/ferrule/dra/{UID}/c2.json; echo '{{\"version\":\"v1\"}}' >/run/kubelet/dra_manager_state"
