@@ -74,7 +74,7 @@ pub struct LeftOvers {
     pub things: Vec<Thing>,
     /// The pods that still use it: their links on the node.
     pub users: Vec<String>,
-    /// Its process that runs in this network namespace, which would make everything again.
+    /// Its process that runs in this network namespace, which would make everything again. Only asked for if something is left.
     pub process: Option<String>,
 }
 
@@ -121,7 +121,11 @@ pub fn find(
         things.clear();
     }
     let users = origin.users(&links, &leads, &held);
-    let process = process(origin.programs).context(|| "look at the processes")?;
+    // Of a network that has left nothing none is asked for: not everybody sees the node's processes.
+    let process = match things.is_empty() {
+        true => None,
+        false => process(origin.programs).context(|| "look at the processes")?,
+    };
     Ok(LeftOvers { origin, things, users, process })
 }
 

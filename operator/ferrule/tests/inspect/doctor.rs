@@ -46,6 +46,7 @@ fn a_sound_node_has_no_findings_and_a_broken_one_has_all() {
         "ok: subnets: 10.1.0.0/24, without overlaps".to_owned(),
         "ok: sysctls: disable_ipv6 is 0, less than 90 % of all connections are in use".to_owned(),
         "ok: claims: 0 claims of pods, each with its record".to_owned(),
+        "ok: left-overs: flannel, kindnet, kube-router, calico: nothing is left of them".to_owned(),
         "0 errors, 0 warnings".to_owned(),
     ];
     assert_eq!(sound.lines().count(), seen.len(), "{sound}");
