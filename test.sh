@@ -143,17 +143,12 @@ workflows() { remarking ./tests/workflows.sh; }
 
 api() { remarking ./tests/semver.sh; }
 
+manifests() { remarking ./tests/manifests.sh; }
+
 # Runs a check that may skip itself.
 remarking() {
     local status=0
-    "$@" | tee "$log" || status=$?
-    mapfile -t -O ${#remarks[@]} remarks < <(grep -o 'REMARK skipped: .*' "$log" | cut -d ' ' -f 2-)
-    return "$status"
-}
-
-manifests() {
-    local status=0
-    ./tests/manifests.sh 2>&1 | tee "$log" || status=$?
+    "$@" 2>&1 | tee "$log" || status=$?
     mapfile -t -O ${#remarks[@]} remarks < <(grep -o 'REMARK skipped: .*' "$log" | cut -d ' ' -f 2-)
     return "$status"
 }
