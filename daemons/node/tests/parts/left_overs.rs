@@ -63,9 +63,34 @@ struct Run {
     said: String,
 }
 
+/// The first process of a node, whose processes are all that the command sees: the tests may run in a PID namespace of their own.
+const INIT: &str = "/run/first/systemd";
+
+fn node() -> Node {
+    let node = Node::new().unwrap();
+    node.sh(&format!(
+        "mkdir -p /run/first && cp \"$(command -v bash)\" {INIT} && ip link set lo up && mkdir -p /run/net.d"
+    ))
+    .unwrap();
+    node
+}
+
 fn cleanup(node: &Node, arguments: &[&str]) -> Run {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ferrule-node"));
-    command.args(["cleanup", "--conflist", "/run/net.d/20-ferrule.conflist", "--left-overs"]).args(arguments);
+    cleanup_beside(node, "", arguments)
+}
+
+/// `process`: what the node runs meanwhile, as a line of shell.
+fn cleanup_beside(node: &Node, process: &str, arguments: &[&str]) -> Run {
+    let mut command = Command::new("unshare");
+    let script = format!("{process} \"$@\"; exit $?");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc", INIT, "-c", &script, "init"]);
+    command.args([
+        env!("CARGO_BIN_EXE_ferrule-node"),
+        "cleanup",
+        "--conflist",
+        "/run/net.d/20-ferrule.conflist",
+    ]);
+    command.arg("--left-overs").args(arguments);
     let output = node.exec(&mut command).unwrap();
     Run {
         code: output.status.code(),
@@ -76,8 +101,8 @@ fn cleanup(node: &Node, arguments: &[&str]) -> Run {
 #[test]
 fn what_nobody_uses_goes_and_nothing_else() {
     for (name, make, is_gone) in LEFT {
-        let node = Node::new().unwrap();
-        node.sh(&format!("set -e; mkdir -p /run/net.d; ip link set lo up; {KEPT}; {make}")).unwrap();
+        let node = node();
+        node.sh(&format!("set -e; {KEPT}; {make}")).unwrap();
         let all = || node.sh(&format!("{RULESET}; true")).unwrap();
         // While the pod is there, and while there is no other network, nothing goes.
         let before = all();
@@ -112,17 +137,15 @@ fn what_nobody_uses_goes_and_nothing_else() {
 /// The daemon of the other network would make it again. A bridge `cni0` alone is that of any network of `bridge`.
 #[test]
 fn a_network_that_runs_and_one_of_others_stay() {
-    let node = Node::new().unwrap();
-    node.sh("set -e; ip link set lo up; mkdir -p /run/net.d; echo '{}' >/run/net.d/20-ferrule.conflist
+    let node = node();
+    node.sh("set -e; echo '{}' >/run/net.d/20-ferrule.conflist
         ip link add cni0 type bridge; cp \"$(command -v sleep)\" /run/flanneld")
         .unwrap();
     assert_eq!(cleanup(&node, &["flannel"]).said, "flannel has left nothing\n");
     node.sh("ip link add flannel.1 type vxlan id 1 dstport 8472 dev lo").unwrap();
-    let mut command = Command::new("/run/flanneld");
-    command.arg("60");
-    let daemon = node.spawn(command).unwrap();
-    let refused = cleanup(&node, &["flannel"]);
-    drop(daemon);
+    // The name is that of the program from its start on.
+    let flanneld = "/run/flanneld 60 & until [ \"$(cat /proc/$!/comm)\" = flanneld ]; do :; done;";
+    let refused = cleanup_beside(&node, flanneld, &["flannel"]);
     assert!(refused.code == Some(1) && refused.said.contains("process flanneld ("), "{}", refused.said);
     assert!(cleanup(&node, &["flannel"]).said.contains("removed link flannel.1"));
 }
