@@ -1,4 +1,4 @@
-//! The conflist: a template, this node's podCIDRs, and the pods' MTU. [`file`] writes it.
+//! The conflist: a template, this node's podCIDRs, and the pods' MTU. `file` writes it.
 
 use std::path::{Path, PathBuf};
 
