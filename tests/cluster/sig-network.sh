@@ -50,7 +50,7 @@ END
     grep '/e2e-test-images/agnhost:' <<<"$images" | while read -r name; do
         image "$name" "$folder" '{"Env": ["PATH=/bin"], "Entrypoint": ["/agnhost"], "Cmd": ["pause"]}' || return 1
     done
-    grep -E '/(busybox|pause):' <<<"$images" | while read -r name; do
+    grep -aE '/(busybox|pause):' <<<"$images" | while read -r name; do
         image "$name" "$base/images/pod" '{"Env": ["PATH=/bin"], "Cmd": ["sleep", "2147483647"]}' || return 1
     done
 }
@@ -73,8 +73,8 @@ test_sig_network() {
     [ ! -x "$KUBERNETES_BIN/cluster-dns" ] || start outside dns "$KUBERNETES_BIN/cluster-dns" /run/admin
     on outside env KUBECONFIG=/run/admin "${run[@]}" --provider=local --num-nodes=2 --kubectl-path="$KUBERNETES_BIN/kubectl" --disable-log-dump \
         >"$base/sig-network.log" 2>&1 || status=1
-    grep -E '^Ran [0-9]+ of' "$base/sig-network.log" | tee -a "$base/measured"
-    grep -E '^(FAIL|SUCCESS)!|-- [0-9]+ Passed' "$base/sig-network.log" | tee -a "$base/measured"
-    [ "$status" = 0 ] || grep -E '^ *\[(FAIL|PANICKED|TIMEDOUT)\]' "$base/sig-network.log" | sort -u
+    grep -aE '^Ran [0-9]+ of' "$base/sig-network.log" | tee -a "$base/measured"
+    grep -aE '^(FAIL|SUCCESS)!|-- [0-9]+ Passed' "$base/sig-network.log" | tee -a "$base/measured"
+    [ "$status" = 0 ] || grep -aE '^ *\[(FAIL|PANICKED|TIMEDOUT)\]' "$base/sig-network.log" | sort -u
     return "$status"
 }

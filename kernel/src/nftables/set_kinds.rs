@@ -28,14 +28,15 @@ const FLAG_CONCAT: u32 = 0x80;
 const TYPE_INTEGER: u32 = 4;
 
 impl Batch {
-    /// Adds a set of intervals, see [`Element::of_network`](super::Element::of_network). An existing one stays unchanged. `id` as for [`Batch::add_set`].
+    /// Adds a set of intervals, see [`Element::of_network`](super::Element::of_network). An existing one stays unchanged. `id` as for
+    /// [`Batch::add_set`].
     pub fn add_interval_set(&mut self, table: Table<'_>, name: &str, id: u32, key: DataType) -> &mut Self {
         let message = new_set(table, name, id, &[key], None, FLAG_INTERVAL);
         self.push(format!("add set {table} {name}"), message)
     }
 
-    /// Adds a set of pairs, see [`Element::of_pair`](super::Element::of_pair): the packet's source address of this family, then the `len` bytes at `offset` of
-    /// its transport header. Needs Linux 5.6. An existing one stays unchanged. `id` as for [`Batch::add_set`].
+    /// Adds a set of pairs, see [`Element::of_pair`](super::Element::of_pair): the packet's source address of this family, then the
+    /// `len` bytes at `offset` of its transport header. Needs Linux 5.6. An existing one stays unchanged. `id` as for [`Batch::add_set`].
     pub fn add_pair_set(
         &mut self,
         table: Table<'_>,
