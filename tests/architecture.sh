@@ -89,7 +89,7 @@ dependencies_point_downwards() {
             "daemons/nic": [["cni-common", "kernel", "kit", "kit/kubelet", "daemons/nic/proto"], ["judge", "tests"]],
             "daemons/nic/proto":  [[], []],
             "daemons/node": [["cni-common", "kernel", "kit", "kit/part", "daemons/node/policy"], ["judge", "tests"]],
-            "daemons/node/policy": [[], []],
+            "daemons/node/policy": [["kernel", "kit/part"], []],
             "judge":      [["judge"], ["kernel"]],
             "decoders":   [["cni-common", "kernel", "kit/kubelet", "plugin", "operator/inspect", "daemons/dhcp", "daemons/nic"], ["judge"]],
             "tests":      [["judge", "tests", "cni-common", "kernel", "kit", "kit/kubelet", "daemons/nic/proto"], ["plugin", "operator/ferrule"]]

@@ -17,6 +17,8 @@
 //! - [`sysctl`], [`hash`]: forwarding and router advertisements; the hashes in names of chains and links.
 //! - [`origin`]: what other networks of clusters leave on a node.
 //! - [`owner`]: owner labels: comments that name the attachment of an nf_tables element.
+//! - [`fixed_chain`]: chains of nf_tables with fixed rules: firewall, policy.
+//! - [`dead`]: which of the objects that the operator's tool removes together are still to go.
 //! - [`table`]: the rules, routes and unused routing tables of a container; the lock of the plugins that choose one: sbr, vrf.
 //! - [`sysfs`]: devices on a bus, and their links.
 //! - [`state_file`]: a file that keeps the state of one attachment until DEL.
@@ -31,6 +33,8 @@ pub mod check;
 pub mod cluster;
 pub mod config;
 pub mod container;
+pub mod dead;
+pub mod fixed_chain;
 pub mod fold;
 pub mod hash;
 pub mod ipam;

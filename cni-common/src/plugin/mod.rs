@@ -151,6 +151,17 @@ pub struct AddRequest<'a> {
     pub prev_result: Option<AddResult>,
 }
 
+impl AddRequest<'_> {
+    /// The result of the preceding plugin, for a plugin that needs one.
+    ///
+    /// # Errors
+    /// Code 7 if the runtime sent none.
+    pub fn earlier_result(&self) -> Result<&AddResult, CniError> {
+        let missing = || CniError::invalid_config("missing prevResult from earlier plugin");
+        self.prev_result.as_ref().ok_or_else(missing)
+    }
+}
+
 /// The input of DEL.
 pub struct DelRequest<'a> {
     /// The network configuration.

@@ -41,6 +41,19 @@ impl DataType {
     }
 }
 
+/// The key of a link in a set of links: its name in 16 bytes.
+pub fn link_key(name: &str) -> Vec<u8> {
+    let mut key = name.as_bytes().to_vec();
+    key.resize(16, 0);
+    key
+}
+
+/// The name of the link in a key, or in the first part of one.
+pub fn link_of(key: &[u8]) -> String {
+    let name = key.get(..16).unwrap_or(key);
+    String::from_utf8_lossy(name).trim_end_matches('\0').to_owned()
+}
+
 /// The type of the values of a map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values<'a> {

@@ -37,7 +37,7 @@ mod userdata;
 pub mod xt;
 
 pub use batch::Batch;
-pub use data_type::{DataType, Values};
+pub use data_type::{DataType, Values, link_key, link_of};
 pub use delete_rules::delete_rules;
 pub use expr::{
     CmpOp, CtKey, DIRECTION_REPLY, Expr, FIB_DADDR, FIB_SOURCE_BY_INPUT, FULLY_RANDOM, LOCAL, MetaKey,

@@ -8,7 +8,7 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::{kernel, legacy};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::rules;
-use ferrule_kit::lock;
+use ferrule_kit::{dead, lock};
 
 use super::iptables::POSTROUTING;
 use super::{iptables, nft};
@@ -65,15 +65,13 @@ pub fn remove(
     are_dead: &mut dyn FnMut() -> Vec<bool>,
 ) -> Result<Vec<bool>, CniError> {
     let mut removed: BTreeSet<String> = BTreeSet::new();
-    let mut dead = |found: &BTreeSet<String>| {
-        let answers = comments.iter().zip(are_dead());
-        let dead = answers.filter(|(comment, is_dead)| *is_dead && found.contains(*comment));
-        let dead: BTreeSet<String> = dead.map(|(comment, _)| comment.clone()).collect();
+    let mut of_dead = |found: &BTreeSet<String>| {
+        let dead = dead::confirmed_names(comments, found, are_dead);
         removed.retain(|comment| !found.contains(comment));
         removed.extend(dead.iter().cloned());
         dead
     };
-    nft::delete_if(socket, |one| comments.iter().any(|comment| comment == one), &mut dead)
+    nft::delete_if(socket, |one| comments.iter().any(|comment| comment == one), &mut of_dead)
         .context(|| "remove masquerade rules")?;
     Ok(comments.iter().map(|comment| removed.contains(comment)).collect())
 }
@@ -89,10 +87,7 @@ pub fn remove_chains(
 ) -> Result<Vec<bool>, CniError> {
     let _lock = lock::iptables()?;
     let found: BTreeSet<String> = list(socket)?.into_iter().filter_map(|one| one.chain).collect();
-    let mut removed: Vec<bool> = chains.iter().map(|chain| found.contains(chain)).collect();
-    if removed.contains(&true) {
-        removed.iter_mut().zip(are_dead()).for_each(|(removed, is_dead)| *removed &= is_dead);
-    }
+    let removed = dead::confirmed(chains.iter().map(|chain| found.contains(chain)).collect(), are_dead);
     for (chain, _) in chains.iter().zip(&removed).filter(|(_, removed)| **removed) {
         iptables::delete(socket, chain)?;
     }

@@ -22,10 +22,11 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::matches::{End, family, read_address};
 use ferrule_kernel::nftables::{
-    Batch, Chain, ChainType, CmpOp, CtKey, DataType, Expr, Family, Hook, HookPoint, MetaKey, PayloadBase,
-    Policy, Register, Rule, Table, Verdict, chains as find_chains, is_dormant, rules as find_rules,
+    Batch, Chain, ChainType, CmpOp, CtKey, DIRECTION_REPLY, DataType, Error, Expr, Family, Hook, HookPoint,
+    MetaKey, PayloadBase, Policy, Register, Table, Verdict, chains as find_chains, is_dormant,
 };
 use ferrule_kit::check::ensure;
+use ferrule_kit::fixed_chain::{self, FixedChain};
 
 use crate::Direction;
 
@@ -52,8 +53,6 @@ const ANSWERS: &str = "answers";
 const ICMPV6: u8 = 58;
 /// Neighbour solicitation and advertisement. The kernel takes none that a router has forwarded.
 const NEIGHBOURS: [u8; 2] = [135, 136];
-/// `IP_CT_DIR_REPLY`.
-const REPLY: u8 = 1;
 
 /// The set of a direction and a family.
 pub const fn set(direction: Direction, family: IpFamily) -> &'static str {
@@ -62,40 +61,6 @@ pub const fn set(direction: Direction, family: IpFamily) -> &'static str {
         (Direction::Ingress, IpFamily::V6) => "ingress6",
         (Direction::Egress, IpFamily::V4) => "egress4",
         (Direction::Egress, IpFamily::V6) => "egress6",
-    }
-}
-
-/// The key of a link in [`LINKS`].
-pub fn link_key(name: &str) -> Vec<u8> {
-    let mut key = name.as_bytes().to_vec();
-    key.resize(16, 0);
-    key
-}
-
-struct FixedChain {
-    name: &'static str,
-    point: Option<HookPoint>,
-    rules: Vec<Vec<Expr>>,
-    /// How many rules of the table go to it.
-    jumps: usize,
-}
-
-impl FixedChain {
-    fn hook(&self) -> Option<Hook> {
-        let hook =
-            |point| Hook { chain_type: ChainType::Filter, point, priority: PRIORITY, policy: Policy::Accept };
-        self.point.map(hook)
-    }
-
-    fn has_hook(&self, found: Chain) -> bool {
-        match self.hook() {
-            Some(hook) => found.base.is_some_and(|base| base.is(&hook)),
-            None => found.base.is_none(),
-        }
-    }
-
-    fn seems_right(&self, found: Chain) -> bool {
-        self.has_hook(found) && found.uses as usize == self.rules.len() + self.jumps
     }
 }
 
@@ -130,11 +95,15 @@ fn chains() -> [FixedChain; 3] {
     let mut input: Vec<_> = NEIGHBOURS.into_iter().map(neighbour).collect();
     input.extend(IpFamily::ALL.map(|ip| within(End::Source, Direction::Egress, ip, to_answers())));
     input.push(from_link);
-    let answer = vec![Expr::Ct { key: CtKey::Direction, to: R1 }, cmp(REPLY), accept()];
+    let answer = vec![Expr::Ct { key: CtKey::Direction, to: R1 }, cmp(DIRECTION_REPLY), accept()];
+    let base = |point| {
+        Some(Hook { chain_type: ChainType::Filter, point, priority: PRIORITY, policy: Policy::Accept })
+    };
+    let chain = |name: &str, hook, rules, jumps| FixedChain { name: name.to_owned(), hook, rules, jumps };
     [
-        FixedChain { name: ANSWERS, point: None, rules: vec![answer, vec![drop()]], jumps: 2 },
-        FixedChain { name: "forward", point: Some(HookPoint::Forward), rules: forward, jumps: 0 },
-        FixedChain { name: "input", point: Some(HookPoint::Input), rules: input, jumps: 0 },
+        chain(ANSWERS, None, vec![answer, vec![drop()]], 2),
+        chain("forward", base(HookPoint::Forward), forward, 0),
+        chain("input", base(HookPoint::Input), input, 0),
     ]
 }
 
@@ -144,15 +113,7 @@ pub fn establish(batch: &mut Batch) {
     for ((name, key), id) in SETS.iter().zip(1..) {
         batch.add_set(TABLE, name, id, &[*key], None);
     }
-    let chains = chains();
-    for chain in &chains {
-        batch.add_chain(TABLE, chain.name, chain.hook(), None).flush_chain(TABLE, chain.name);
-    }
-    for chain in &chains {
-        for rule in &chain.rules {
-            batch.add_rule(TABLE, chain.name, rule, None);
-        }
-    }
+    fixed_chain::establish(batch, TABLE, &chains());
 }
 
 /// Whether all chains exist with as many rules as they should have: one round trip.
@@ -161,8 +122,7 @@ pub fn establish(batch: &mut Batch) {
 /// Code 999 if the kernel refuses to read one.
 pub fn seems_complete(socket: &mut Socket) -> Result<bool, CniError> {
     let own = chains();
-    let found =
-        find_chains(socket, &own.each_ref().map(|chain| (TABLE, chain.name))).context(|| "read chains")?;
+    let found = find(socket, &own).context(|| "read chains")?;
     Ok(own.iter().zip(found).all(|(chain, found)| found.is_some_and(|found| chain.seems_right(found))))
 }
 
@@ -171,15 +131,13 @@ pub fn seems_complete(socket: &mut Socket) -> Result<bool, CniError> {
 /// # Errors
 /// Code 999 with the first one that is missing or altered.
 pub fn check(socket: &mut Socket) -> Result<(), CniError> {
-    let step = || format!("check table {TABLE}");
+    let step = format!("check table {TABLE}");
     let own = chains();
-    let found = find_chains(socket, &own.each_ref().map(|chain| (TABLE, chain.name))).context(step)?;
-    for (chain, found) in own.iter().zip(found) {
-        let altered = || format!("chain {:?} of table {TABLE} is missing or altered", chain.name);
-        ensure(found.is_some_and(|found| chain.has_hook(found)), altered)?;
-        let rules = find_rules(socket, TABLE, chain.name).context(step)?;
-        let is_same = rules.iter().map(Rule::decode).eq(chain.rules.iter().cloned().map(Some));
-        ensure(is_same, altered)?;
-    }
-    ensure(!is_dormant(socket, TABLE).context(step)?, || format!("table {TABLE} is dormant"))
+    let found = find(socket, &own).context(|| &step)?;
+    own.iter().zip(found).try_for_each(|(chain, found)| chain.check(socket, TABLE, found, &step))?;
+    ensure(!is_dormant(socket, TABLE).context(|| &step)?, || format!("table {TABLE} is dormant"))
+}
+
+fn find(socket: &mut Socket, own: &[FixedChain; 3]) -> Result<Vec<Option<Chain>>, Error> {
+    find_chains(socket, &own.each_ref().map(|chain| (TABLE, chain.name.as_str())))
 }

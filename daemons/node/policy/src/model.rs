@@ -6,49 +6,8 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// An address family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Family {
-    V4,
-    V6,
-}
-
-impl Family {
-    pub const ALL: [Family; 2] = [Family::V4, Family::V6];
-
-    pub fn of(address: IpAddr) -> Family {
-        if address.is_ipv4() { Family::V4 } else { Family::V6 }
-    }
-}
-
-/// From whose side a policy looks at a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Direction {
-    /// To the pod.
-    Ingress,
-    /// From the pod.
-    Egress,
-}
-
-impl Direction {
-    pub const ALL: [Direction; 2] = [Direction::Ingress, Direction::Egress];
-}
-
-/// A set of directions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Directions {
-    pub ingress: bool,
-    pub egress: bool,
-}
-
-impl Directions {
-    pub fn has(self, direction: Direction) -> bool {
-        match direction {
-            Direction::Ingress => self.ingress,
-            Direction::Egress => self.egress,
-        }
-    }
-}
+pub use ferrule_kernel::ip::IpFamily;
+pub use ferrule_policy_kit::{Direction, Directions};
 
 /// The protocols that a port of a policy may name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use crate::model::{Direction, Family, Protocol};
+use crate::model::{Direction, IpFamily, Protocol};
 use crate::name::Name;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Entry {
 /// A named set. Which kind it is, and the intervals of blocks, never change under one name; addresses and ports do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Set {
-    pub family: Family,
+    pub family: IpFamily,
     pub contents: Contents,
 }
 
@@ -45,7 +45,7 @@ pub enum Contents {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     pub direction: Direction,
-    pub family: Family,
+    pub family: IpFamily,
     pub rules: Vec<Rule>,
 }
 

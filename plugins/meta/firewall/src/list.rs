@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use cni_common::spec::{CniError, Failures, NetConf};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kit::lock;
+use ferrule_kit::{dead, lock};
 
 use crate::config::Conf;
 use crate::nft::{self, Owned};
@@ -60,9 +60,10 @@ pub fn remove_reference(
 ) -> Result<Vec<bool>, CniError> {
     let _lock = lock::iptables()?;
     let found = iptables::addresses(socket)?;
-    let mut removed: Vec<bool> = addresses.iter().map(|address| found.contains(address)).collect();
-    if removed.contains(&true) {
-        removed.iter_mut().zip(are_dead()).for_each(|(removed, is_dead)| *removed &= is_dead);
+    let found: Vec<bool> = addresses.iter().map(|address| found.contains(address)).collect();
+    let is_there = found.contains(&true);
+    let removed = dead::confirmed(found, are_dead);
+    if is_there {
         let dead = addresses.iter().zip(&removed).filter(|(_, removed)| **removed);
         let dead: Vec<IpAddr> = dead.map(|(address, _)| *address).collect();
         let node = nft::node(socket, removal()?.mark_bit)?;

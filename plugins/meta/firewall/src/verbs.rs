@@ -30,8 +30,7 @@ pub(crate) fn requested<'a>(
     addresses: impl FnOnce(&AddResult) -> Vec<IpAddr>,
 ) -> Result<Requested<'a>, CniError> {
     let conf = Conf::read(call.config)?;
-    let missing = || CniError::invalid_config("missing prevResult from earlier plugin");
-    let result = call.prev_result.as_ref().ok_or_else(missing)?;
+    let result = call.earlier_result()?;
     let addresses = addresses(result);
     if addresses.is_empty() {
         return Ok((result, None));
@@ -313,8 +312,7 @@ pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
                 }
                 Err(error) => error,
             };
-            let error = unavailable(format!("the kernel does not support nf_tables for inet: {error}"));
-            Err(error.with_remedy(remedy::modules("nf_tables")))
+            Err(remedy::no_nf_tables(&error, "nf_tables"))
         }
     }
 }

@@ -3,7 +3,9 @@
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::from_octets;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{ATTEMPTS, Batch, Element, Error, elements, find_elements, generation, sets};
+use ferrule_kernel::nftables::{
+    ATTEMPTS, Batch, Element, Error, elements, find_elements, generation, link_of, sets,
+};
 use ferrule_kernel::retry::retry;
 use ferrule_kit::check::ensure;
 use ferrule_kit::owner::describe;
@@ -24,7 +26,7 @@ pub struct Found {
 pub fn shown(set: &str, key: &[u8]) -> String {
     match from_octets(key).filter(|_| set != table::LINKS) {
         Some(address) => address.to_string(),
-        None => format!("link {:?}", String::from_utf8_lossy(key).trim_end_matches('\0')),
+        None => format!("link {:?}", link_of(key)),
     }
 }
 

@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use cni_common::plugin::Attachment;
 use cni_common::spec::AddResult;
 use ferrule_kernel::ip::{IpFamily, octets};
-use ferrule_kernel::nftables::Element;
+use ferrule_kernel::nftables::{Element, link_key};
 use ferrule_kit::owner::label_within;
 use ferrule_kit::veth;
-use ferrule_policy_kit::table::{LINKS, link_key, set};
+use ferrule_policy_kit::table::{LINKS, set};
 use ferrule_policy_kit::{Direction, Directions, Pod, comment};
 
 /// The elements of an attachment.

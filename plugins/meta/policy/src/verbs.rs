@@ -19,18 +19,12 @@ use crate::path;
 use crate::plan::{Owner, Plan, label, label_of};
 use crate::waiting;
 
-fn prev_result<'a>(call: &'a AddRequest<'_>) -> Result<&'a AddResult, CniError> {
-    call.prev_result
-        .as_ref()
-        .ok_or_else(|| CniError::invalid_config("missing prevResult from earlier plugin"))
-}
-
 /// ADD: isolates the pod in the directions of its namespace. Returns `prevResult`.
 ///
 /// # Errors
 /// Code 7 for a pod that the node cannot isolate, or the kernel's error. Nothing of the pod is then in the table.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-    let result = prev_result(call)?;
+    let result = call.earlier_result()?;
     let Some(pod) = Pod::of(&call.env.args)? else { return Ok(result.clone()) };
     let (directions, read) = isolated::directions(Path::new(PATH), pod.namespace);
     if let Err(error) = read {
@@ -76,7 +70,7 @@ pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
 
 /// What ADD may have made; `None` for what is no pod.
 fn planned(call: &AddRequest<'_>) -> Result<Option<Plan>, CniError> {
-    let result = prev_result(call)?;
+    let result = call.earlier_result()?;
     let pod = Pod::of(&call.env.args)?;
     Ok(pod.map(|pod| Plan::new(&Attachment::from(call), &pod, result, Directions::BOTH)))
 }
@@ -124,8 +118,5 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
 pub fn status(_: &StatusRequest<'_>) -> Result<(), CniError> {
     let unavailable = |why: String| CniError::new(Code::NotAvailable, why);
     let mut socket = netfilter().map_err(|error| unavailable(error.msg))?;
-    probe(&mut socket, Family::Inet).map_err(|error| {
-        unavailable(format!("the kernel does not support nf_tables for inet: {error}"))
-            .with_remedy(remedy::modules("nf_tables nft_ct"))
-    })
+    probe(&mut socket, Family::Inet).map_err(|error| remedy::no_nf_tables(&error, "nf_tables nft_ct"))
 }

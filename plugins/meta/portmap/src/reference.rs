@@ -21,6 +21,7 @@ use ferrule_kernel::nftables::{
 };
 use ferrule_kernel::sorted;
 use ferrule_kit::check::ensure;
+use ferrule_kit::dead;
 use ipnetwork::IpNetwork;
 
 use crate::config::Conf;
@@ -76,12 +77,8 @@ pub fn delete_dead(
     containers: &[String],
     are_dead: &mut dyn FnMut() -> Vec<bool>,
 ) -> Result<(Vec<bool>, Vec<HostPort>), CniError> {
-    let is_dead = |found: &BTreeSet<String>| {
-        let answers = containers.iter().zip(are_dead());
-        let dead = answers.filter(|(container, is_dead)| *is_dead && found.contains(*container));
-        dead.map(|(container, _)| container.clone()).collect()
-    };
-    let deleted = delete_where(socket, |comment| containers.iter().any(|one| one == comment), is_dead)
+    let of_dead = |found: &BTreeSet<String>| dead::confirmed_names(containers, found, are_dead);
+    let deleted = delete_where(socket, |comment| containers.iter().any(|one| one == comment), of_dead)
         .context(|| "remove host ports of the reference plugin")?;
     let of = |container: &String| deleted.iter().any(|rule| rule.comment.as_ref() == Some(container));
     let removed = containers.iter().map(of).collect();

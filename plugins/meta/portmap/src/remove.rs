@@ -6,7 +6,7 @@
 use cni_common::plugin::Attachment;
 use cni_common::spec::CniError;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kit::lock;
+use ferrule_kit::{dead, lock};
 
 use crate::{flows, iptables, nft, reference};
 
@@ -52,13 +52,8 @@ pub fn chains(
     let owners =
         owners.iter().map(|(network, container_id)| Attachment { network, container_id, ifname: "" });
     let owners: Vec<Attachment<'_>> = owners.collect();
-    let mut removed = Vec::new();
-    for owner in &owners {
-        removed.push(iptables::has(socket, owner)?);
-    }
-    if removed.contains(&true) {
-        removed.iter_mut().zip(are_dead()).for_each(|(removed, is_dead)| *removed &= is_dead);
-    }
+    let found = owners.iter().map(|owner| iptables::has(socket, owner)).collect::<Result<_, _>>()?;
+    let removed = dead::confirmed(found, are_dead);
     for (owner, _) in owners.iter().zip(&removed).filter(|(_, removed)| **removed) {
         iptables::delete(socket, owner, true)?;
     }

@@ -276,8 +276,6 @@ pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
             .map_err(|error| unavailable(error.to_string()).with_remedy(remedy::IPTABLES));
     }
     let mut socket = netfilter().map_err(|error| unavailable(error.msg))?;
-    probe(&mut socket, Family::Inet).map_err(|error| {
-        let error = unavailable(format!("the kernel does not support nf_tables for inet: {error}"));
-        error.with_remedy(remedy::modules("nf_tables nft_chain_nat nft_nat"))
-    })
+    probe(&mut socket, Family::Inet)
+        .map_err(|error| remedy::no_nf_tables(&error, "nf_tables nft_chain_nat nft_nat"))
 }

@@ -35,8 +35,7 @@ fn read(config: &NetConf) -> Result<Conf, CniError> {
 /// What ADD and CHECK need.
 pub(crate) fn open<'a>(call: &'a AddRequest<'_>) -> Result<(Conf, &'a AddResult, Socket), CniError> {
     let conf = read(call.config)?;
-    let missing = "missing prevResult from earlier plugin";
-    let result = call.prev_result.as_ref().ok_or_else(|| CniError::invalid_config(missing))?;
+    let result = call.earlier_result()?;
     Ok((conf, result, socket::route_in(call.sandbox.netns()?)?))
 }
 

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::model::{Family, IpBlock};
+use crate::model::{IpBlock, IpFamily};
 
 /// The first and the last address of intervals, in order, neither overlapping nor adjacent.
 pub(crate) type Intervals = Vec<(IpAddr, IpAddr)>;
@@ -16,19 +16,19 @@ fn number(address: IpAddr) -> u128 {
     }
 }
 
-fn address(family: Family, number: u128) -> IpAddr {
+fn address(family: IpFamily, number: u128) -> IpAddr {
     match family {
-        Family::V4 => IpAddr::V4(Ipv4Addr::from(number as u32)),
-        Family::V6 => IpAddr::V6(Ipv6Addr::from(number)),
+        IpFamily::V4 => IpAddr::V4(Ipv4Addr::from(number as u32)),
+        IpFamily::V6 => IpAddr::V6(Ipv6Addr::from(number)),
     }
 }
 
-fn last(family: Family) -> u128 {
-    if family == Family::V4 { u32::MAX.into() } else { u128::MAX }
+fn last(family: IpFamily) -> u128 {
+    if family == IpFamily::V4 { u32::MAX.into() } else { u128::MAX }
 }
 
 /// Reads `ADDRESS/LENGTH`. Bits behind the length do not count.
-fn cidr(text: &str) -> Result<(Family, u128, u128), String> {
+fn cidr(text: &str) -> Result<(IpFamily, u128, u128), String> {
     let bad = || format!("{text:?} is no CIDR");
     let (ip, length) = text.split_once('/').ok_or_else(bad)?;
     let ip: IpAddr = ip.parse().map_err(|_| bad())?;
@@ -36,8 +36,8 @@ fn cidr(text: &str) -> Result<(Family, u128, u128), String> {
         return Err(bad());
     }
     let length: u32 = length.parse().map_err(|_| bad())?;
-    let family = Family::of(ip);
-    let bits = if family == Family::V4 { 32 } else { 128 };
+    let family = IpFamily::of(ip);
+    let bits = family.bits().into();
     let host_bits = bits_below(bits, length).ok_or_else(bad)?;
     Ok((family, number(ip) & !host_bits, number(ip) | host_bits))
 }
@@ -50,7 +50,7 @@ fn bits_below(bits: u32, length: u32) -> Option<u128> {
 }
 
 /// A block without its exceptions.
-pub(crate) fn read(block: &IpBlock) -> Result<(Family, Intervals), String> {
+pub(crate) fn read(block: &IpBlock) -> Result<(IpFamily, Intervals), String> {
     let (family, first, last) = cidr(&block.cidr)?;
     let mut left: Numbers = vec![(first, last)];
     for except in &block.except {
@@ -71,11 +71,11 @@ pub(crate) fn read(block: &IpBlock) -> Result<(Family, Intervals), String> {
 }
 
 /// Blocks of one family as one.
-pub(crate) fn union(family: Family, all: impl IntoIterator<Item = (IpAddr, IpAddr)>) -> Intervals {
+pub(crate) fn union(family: IpFamily, all: impl IntoIterator<Item = (IpAddr, IpAddr)>) -> Intervals {
     intervals(family, all.into_iter().map(|(first, last)| (number(first), number(last))).collect())
 }
 
-fn intervals(family: Family, mut all: Numbers) -> Intervals {
+fn intervals(family: IpFamily, mut all: Numbers) -> Intervals {
     all.sort_unstable();
     let mut joined = Numbers::new();
     for (first, last) in all {
@@ -88,7 +88,7 @@ fn intervals(family: Family, mut all: Numbers) -> Intervals {
 }
 
 /// Whether it is every address of its family.
-pub(crate) fn is_whole(family: Family, intervals: &[(IpAddr, IpAddr)]) -> bool {
+pub(crate) fn is_whole(family: IpFamily, intervals: &[(IpAddr, IpAddr)]) -> bool {
     matches!(intervals, [(from, to)] if number(*from) == 0 && number(*to) == last(family))
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn contains(intervals: &[(IpAddr, IpAddr)], address: IpAddr) -> bool 
     behind
         .checked_sub(1)
         .and_then(|at| intervals.get(at))
-        .is_some_and(|(first, last)| Family::of(*first) == Family::of(address) && address <= *last)
+        .is_some_and(|(first, last)| IpFamily::of(*first) == IpFamily::of(address) && address <= *last)
 }
 
 #[cfg(test)]
@@ -152,10 +152,10 @@ mod tests {
     fn the_whole_family_is_known() {
         let halves = ["0.0.0.0/1", "128.0.0.0/1"]
             .map(|cidr| read(&IpBlock { cidr: cidr.into(), except: Vec::new() }).unwrap().1);
-        let joined = union(Family::V4, halves.into_iter().flatten());
-        assert!(is_whole(Family::V4, &joined));
+        let joined = union(IpFamily::V4, halves.into_iter().flatten());
+        assert!(is_whole(IpFamily::V4, &joined));
         assert!(contains(&joined, [1, 2, 3, 4].into()));
         assert!(!contains(&joined, "::1".parse().unwrap()));
-        assert!(!is_whole(Family::V6, &joined));
+        assert!(!is_whole(IpFamily::V6, &joined));
     }
 }

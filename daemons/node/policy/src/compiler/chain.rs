@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::model::{Direction, Family, NamedPort};
+use crate::model::{Direction, IpFamily, NamedPort};
 use crate::name::{Kind, Maker, Name};
 use crate::ruleset::{Chain, Peer, Ports, Rule};
 
@@ -19,7 +19,12 @@ pub(crate) struct Built {
 }
 
 /// Without policies the chain allows nothing.
-pub(crate) fn build(direction: Direction, family: Family, policies: &[&Parts], ports: &[NamedPort]) -> Built {
+pub(crate) fn build(
+    direction: Direction,
+    family: IpFamily,
+    policies: &[&Parts],
+    ports: &[NamedPort],
+) -> Built {
     let mut rules = BTreeSet::new();
     let mut definitions = BTreeMap::new();
     for allow in policies.iter().flat_map(|policy| policy.allows(direction, family)) {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::cluster::{Cluster, KnownPod, Labels};
-use crate::model::{Family, Protocol};
+use crate::model::{IpFamily, Protocol};
 use crate::name::{Kind, Maker, Name};
 use crate::ruleset::{Contents, Element, Set};
 
@@ -14,7 +14,7 @@ use super::selector::Selector;
 #[derive(Debug)]
 pub(crate) struct Definition {
     pub(crate) name: Name,
-    pub(crate) family: Family,
+    pub(crate) family: IpFamily,
     pub(crate) peers: Peers,
     /// With their ports of this protocol and name, instead of the addresses alone.
     named: Option<(Protocol, Box<str>)>,
@@ -48,7 +48,7 @@ impl Scope {
 }
 
 impl Definition {
-    pub(crate) fn new(family: Family, peers: Peers, named: Option<(Protocol, Box<str>)>) -> Definition {
+    pub(crate) fn new(family: IpFamily, peers: Peers, named: Option<(Protocol, Box<str>)>) -> Definition {
         let mut maker = Maker::new(Kind::Set);
         maker.number(family as u64);
         match &peers {
@@ -100,7 +100,7 @@ impl Definition {
     }
 
     fn address(&self, pod: &KnownPod) -> Option<IpAddr> {
-        pod.addresses.all().find(|address| pod.has_part && Family::of(*address) == self.family)
+        pod.addresses.all().find(|address| pod.has_part && IpFamily::of(*address) == self.family)
     }
 
     fn elements_at(&self, pod: &KnownPod, address: IpAddr) -> Vec<Element> {

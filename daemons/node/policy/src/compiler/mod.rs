@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, KnownPod};
-use crate::model::{Addresses, Direction, Directions, Family, NamedPort, Namespace, NetworkPolicy, Pod};
+use crate::model::{Addresses, Direction, Directions, IpFamily, NamedPort, Namespace, NetworkPolicy, Pod};
 use crate::name::Name;
 use crate::ruleset::{Change, Entry, MapChange, Ruleset};
 
@@ -46,7 +46,7 @@ pub struct Fault<'a> {
 }
 
 /// Chains that this update has built: by direction, family, policies and the pod's named ports.
-type Cache = HashMap<(Direction, Family, Vec<u64>, Arc<[NamedPort]>), Rc<Built>>;
+type Cache = HashMap<(Direction, IpFamily, Vec<u64>, Arc<[NamedPort]>), Rc<Built>>;
 
 impl Compiler {
     /// A pod is new or has changed.
@@ -151,10 +151,7 @@ impl Compiler {
     /// The namespaces with the directions in which a policy isolates: what the plugin must know.
     pub fn isolated(&self) -> BTreeMap<&str, Directions> {
         let of = |policies: &BTreeMap<_, Parts>| {
-            policies.values().fold(Directions::default(), |all, parts| Directions {
-                ingress: all.ingress | parts.isolates.ingress,
-                egress: all.egress | parts.isolates.egress,
-            })
+            policies.values().fold(Directions::default(), |all, parts| all.or(parts.isolates))
         };
         self.parts.iter().map(|(namespace, policies)| (&**namespace, of(policies))).collect()
     }
@@ -221,7 +218,7 @@ impl Compiler {
     /// The chain of a local pod, if a policy isolates it.
     fn chain_of(&self, entry: Entry, cache: &mut Cache) -> Option<Rc<Built>> {
         let Entry { direction, pod } = entry;
-        let family = Family::of(pod);
+        let family = IpFamily::of(pod);
         let claimants: Vec<_> = self.cluster.at(pod).filter(|pod| pod.is_local()).collect();
         let policies: Vec<_> = claimants.iter().map(|pod| self.policies_of(pod, direction)).collect();
         if policies.iter().all(Vec::is_empty) {

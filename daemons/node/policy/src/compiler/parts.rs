@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{Direction, Directions, Family, NetworkPolicy, Peer, Port, PortValue, Protocol, Rule};
+use crate::model::{Direction, Directions, IpFamily, NetworkPolicy, Peer, Port, PortValue, Protocol, Rule};
 use crate::ruleset;
 
 use super::block;
@@ -51,7 +51,7 @@ enum PortMatch {
 }
 
 impl Parts {
-    pub(crate) fn allows(&self, direction: Direction, family: Family) -> &[Allow] {
+    pub(crate) fn allows(&self, direction: Direction, family: IpFamily) -> &[Allow] {
         &self.allows[direction as usize][family as usize]
     }
 
@@ -83,7 +83,7 @@ impl Parts {
                     }
                     let ports = ports(rule, &place, &mut faults);
                     let peers = peers(&policy.namespace, rule, &place, &mut faults);
-                    for family in Family::ALL {
+                    for family in IpFamily::ALL {
                         let allowed = &mut allows[direction as usize][family as usize];
                         pairs_of(direction, family, &peers[family as usize], &ports, allowed);
                     }
@@ -106,7 +106,7 @@ fn directions(policy: &NetworkPolicy, faults: &mut Vec<String>) -> Directions {
             "Egress" => all.egress = true,
             other => {
                 faults.push(format!("policyTypes: {other:?} is not known: it isolates in both directions"));
-                all = Directions { ingress: true, egress: true };
+                all = Directions::BOTH;
             }
         }
     }
@@ -115,7 +115,7 @@ fn directions(policy: &NetworkPolicy, faults: &mut Vec<String>) -> Directions {
 
 fn pairs_of(
     direction: Direction,
-    family: Family,
+    family: IpFamily,
     peers: &[Peers],
     ports: &[PortMatch],
     into: &mut Vec<Allow>,
@@ -157,7 +157,7 @@ fn peers(namespace: &str, rule: &Rule, place: &str, faults: &mut Vec<String>) ->
             faults.push(format!("{place}, peer {number}: {error}: it allows nothing"));
         }
     }
-    for (family, blocks) in Family::ALL.into_iter().zip(blocks) {
+    for (family, blocks) in IpFamily::ALL.into_iter().zip(blocks) {
         let joined = block::union(family, blocks);
         if block::is_whole(family, &joined) {
             all[family as usize] = vec![Peers::Any];

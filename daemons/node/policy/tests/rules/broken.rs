@@ -78,7 +78,7 @@ fn a_selector_of_pods_that_is_not_understood_isolates_the_namespace() {
 fn a_type_that_is_not_known_isolates_in_both_directions() {
     let world = world(only(policy("a", "bad", "app=db", &[all()], &[]), "Forward"));
     assert!(world.passes(1, 2, TCP, 80) && !world.passes(2, 1, TCP, 80));
-    assert_eq!(world.compiler.isolated()["a"], Directions { ingress: true, egress: true });
+    assert_eq!(world.compiler.isolated()["a"], Directions::BOTH);
     assert!(world.faults()[0].contains("\"Forward\""));
 }
 

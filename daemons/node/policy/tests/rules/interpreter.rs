@@ -1,7 +1,7 @@
 //! Walks a ruleset with a packet, as the kernel does.
 
 use ferrule_node_policy::judge::Packet;
-use ferrule_node_policy::model::{Direction, Family};
+use ferrule_node_policy::model::{Direction, IpFamily};
 use ferrule_node_policy::ruleset::{Contents, Entry, Peer, Ports, Ruleset};
 
 /// Whether the packet passes.
@@ -18,7 +18,7 @@ fn passes_one(rules: &Ruleset, packet: &Packet, direction: Direction) -> bool {
     };
     let Some(chain) = rules.maps.get(&Entry { direction, pod }) else { return true };
     let chain = &rules.chains[chain];
-    assert_eq!((chain.direction, chain.family), (direction, Family::of(pod)));
+    assert_eq!((chain.direction, chain.family), (direction, IpFamily::of(pod)));
     let contents = |name| {
         let set = &rules.sets[name];
         assert_eq!(set.family, chain.family);

@@ -8,6 +8,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{ATTEMPTS, Batch, Element, Error, elements, find_elements, generation};
 use ferrule_kernel::retry::retry;
 use ferrule_kit::check::ensure;
+use ferrule_kit::dead;
 use ferrule_kit::owner::describe;
 
 use super::layout::{TABLE, others, pods};
@@ -243,15 +244,15 @@ fn delete_where(
     retry(ATTEMPTS, Error::is_outdated, || {
         let generation = generation(socket)?;
         let found = read(socket, addresses)?;
-        let mut deleted: Vec<bool> = found
+        let owned: Vec<bool> = found
             .iter()
             .enumerate()
             .map(|(at, now)| now.elements().any(|(_, label)| is_wanted(at, label)))
             .collect();
-        if !deleted.contains(&true) {
-            return Ok(deleted);
+        if !owned.contains(&true) {
+            return Ok(owned);
         }
-        deleted.iter_mut().zip(are_dead()).for_each(|(deleted, is_dead)| *deleted &= is_dead);
+        let deleted = dead::confirmed(owned, are_dead);
         let mut batch = Batch::new();
         for (at, now) in found.iter().enumerate().filter(|(at, _)| deleted.get(*at) == Some(&true)) {
             now.delete_if(&mut batch, |label| is_wanted(at, label));

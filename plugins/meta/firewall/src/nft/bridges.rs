@@ -4,12 +4,12 @@
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::{Socket, link};
 use ferrule_kernel::nftables::{
-    ATTEMPTS, Batch, Element, Error, cut_comment, elements, find_elements, generation,
+    ATTEMPTS, Batch, Element, Error, cut_comment, elements, find_elements, generation, link_key, link_of,
 };
 use ferrule_kernel::retry::retry;
 use ferrule_kit::check::ensure;
 
-use super::layout::{GUARDED, NOICC, SELF, STRICT, TABLE, link_key, link_of, pair_key};
+use super::layout::{GUARDED, NOICC, SELF, STRICT, TABLE, pair_key};
 use crate::config::Policy;
 use crate::plan::Plan;
 

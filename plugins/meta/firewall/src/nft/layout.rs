@@ -26,9 +26,10 @@ use ferrule_kernel::nftables::matches::{
     End, ct_bits, family, invert_mark_bit, mark_bit_is_set, read_address, set_mark_bit,
 };
 use ferrule_kernel::nftables::{
-    Chain, ChainType, CtKey, DataType, Expr, Family, Hook, HookPoint, MetaKey, Policy, Register, STATE_KNOWN,
-    STATE_NEW, STATUS_DNAT, Table, Verdict,
+    ChainType, CtKey, DataType, Expr, Family, Hook, HookPoint, MetaKey, Policy, Register, STATE_KNOWN,
+    STATE_NEW, STATUS_DNAT, Table, Verdict, link_key,
 };
+use ferrule_kit::fixed_chain::FixedChain;
 
 /// The table of this plugin.
 pub const TABLE: Table<'static> = Table::new(Family::Inet, "cni_firewall");
@@ -86,25 +87,6 @@ pub const fn others(family: IpFamily) -> &'static str {
 /// The name of the chain that sets this bit of the mark.
 pub fn mark_chain(bit: u8) -> String {
     format!("mark-{bit}")
-}
-
-/// A chain with fixed rules.
-pub struct FixedChain {
-    /// Its name.
-    pub name: String,
-    /// Its netfilter hook; `None` for a chain that only other chains jump to.
-    pub hook: Option<Hook>,
-    /// Its rules.
-    pub rules: Vec<Vec<Expr>>,
-    /// How many rules of the table jump to it.
-    pub jumps: usize,
-}
-
-impl FixedChain {
-    /// Whether the chain in the kernel has the right hook.
-    pub fn has_hook(&self, found: Chain) -> bool {
-        self.hook.is_none_or(|hook| found.base.is_some_and(|base| base.is(&hook)))
-    }
 }
 
 /// The chains with fixed rules, in the order of their creation.
@@ -181,20 +163,7 @@ fn is_not_in(set: &str) -> Expr {
     Expr::NotIn { set: set.to_owned(), from: R1 }
 }
 
-/// The key of a link in a set of links: its name in 16 bytes.
-pub fn link_key(name: &str) -> Vec<u8> {
-    let mut key = name.as_bytes().to_vec();
-    key.resize(16, 0);
-    key
-}
-
 /// The key of a link in a set of pairs.
 pub fn pair_key(name: &str) -> Vec<u8> {
     [link_key(name), link_key(name)].concat()
-}
-
-/// The name of the link in a key.
-pub fn link_of(key: &[u8]) -> String {
-    let name = key.get(..16).unwrap_or(key);
-    String::from_utf8_lossy(name).trim_end_matches('\0').to_owned()
 }

@@ -11,7 +11,7 @@
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{ATTEMPTS, Batch, Element, Error, find_elements, generation};
+use ferrule_kernel::nftables::{ATTEMPTS, Batch, Element, Error, find_elements, generation, link_key};
 use ferrule_kernel::retry::retry;
 
 use crate::plan::Plan;
@@ -25,7 +25,7 @@ pub use addresses::{AT_ONCE, By, Owned, delete, delete_dead, list, owned};
 pub use bridges::delete_unused as delete_unused_bridges;
 pub use table::{Node, node};
 
-use layout::{LEGACY, TABLE, link_key};
+use layout::{LEGACY, TABLE};
 
 /// Adds the plan's addresses, and the policy of its bridge. Another container that had one of the addresses loses it: its
 /// DEL was lost, because IPAM gives an address to one container at a time.

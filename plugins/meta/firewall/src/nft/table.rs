@@ -3,8 +3,9 @@
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Chain, Family, HookPoint, Rule, Table, chains, rules};
+use ferrule_kernel::nftables::{Batch, Chain, Family, HookPoint, Table, chains};
 use ferrule_kit::check::ensure;
+use ferrule_kit::fixed_chain::{self, altered};
 
 use super::layout::{self, ADMIN, SETS, TABLE, TABLE_COMMENT};
 use crate::forward_chain::{self, filter_table};
@@ -63,30 +64,18 @@ pub fn node(socket: &mut Socket, bit: u8) -> Result<Node, CniError> {
         is_open: next().is_some_and(|chain| chain.uses == forward_chain::USES),
         has_reference: next().is_some(),
     });
-    let are_right = own.iter().all(|chain| {
-        let uses = chain.rules.len() + chain.jumps;
-        next().is_some_and(|found| found.uses as usize == uses && chain.has_hook(found))
-    });
+    let are_right = own.iter().all(|chain| next().is_some_and(|found| chain.seems_right(found)));
     Ok(Node { is_complete: admin.is_some() && are_right, has_firewalld: firewalld.is_some(), iptables })
 }
 
-/// Adds to the batch what completes the table from any state. Every request is correct if another process makes the same
-/// ones at the same time: the flush in the same batch keeps rules from being added twice.
+/// Adds to the batch what completes the table from any state. Right if others do the same at the same time.
 pub(super) fn establish(batch: &mut Batch, bit: u8) {
     batch.add_table(TABLE, Some(TABLE_COMMENT));
     for ((name, key), id) in SETS.iter().zip(1..) {
         batch.add_set(TABLE, name, id, key, None);
     }
     batch.add_chain(TABLE, ADMIN, None, Some("for the operator: drop, or set the mark"));
-    let chains = layout::chains(bit);
-    for chain in &chains {
-        batch.add_chain(TABLE, &chain.name, chain.hook, None).flush_chain(TABLE, &chain.name);
-    }
-    for chain in &chains {
-        for rule in &chain.rules {
-            batch.add_rule(TABLE, &chain.name, rule, None);
-        }
-    }
+    fixed_chain::establish(batch, TABLE, &layout::chains(bit));
 }
 
 /// Checks the chains of the table.
@@ -94,18 +83,11 @@ pub(super) fn establish(batch: &mut Batch, bit: u8) {
 /// # Errors
 /// Code 999 with the first one that is missing or altered.
 pub(super) fn check(socket: &mut Socket, bit: u8) -> Result<(), CniError> {
-    let step = || "check the firewall";
-    let altered = |chain: &str| format!("chain {chain:?} of table {TABLE} is missing or altered");
+    let step = "check the firewall";
     let own = layout::chains(bit);
     let names: Vec<_> =
         own.iter().map(|chain| (TABLE, chain.name.as_str())).chain([(TABLE, ADMIN)]).collect();
-    let mut found = chains(socket, &names).context(step)?;
-    ensure(found.pop().flatten().is_some(), || altered(ADMIN))?;
-    for (chain, found) in own.iter().zip(found) {
-        ensure(found.is_some_and(|found| chain.has_hook(found)), || altered(&chain.name))?;
-        let rules = rules(socket, TABLE, &chain.name).context(step)?;
-        let is_same = rules.iter().map(Rule::decode).eq(chain.rules.iter().cloned().map(Some));
-        ensure(is_same, || altered(&chain.name))?;
-    }
-    Ok(())
+    let mut found = chains(socket, &names).context(|| step)?;
+    ensure(found.pop().flatten().is_some(), || altered(TABLE, ADMIN))?;
+    own.iter().zip(found).try_for_each(|(chain, found)| chain.check(socket, TABLE, found, step))
 }

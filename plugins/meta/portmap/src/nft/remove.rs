@@ -8,6 +8,7 @@ use cni_common::spec::{CniError, Code, Context as _, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, Rule, all_chains, chains, elements, generation, rules, sets};
 use ferrule_kernel::sorted;
+use ferrule_kit::dead::confirmed_names;
 use ferrule_kit::owner;
 
 use crate::mark::Masquerade;
@@ -56,15 +57,12 @@ pub fn delete_dead(
 ) -> Result<(Vec<bool>, Vec<HostPort>), CniError> {
     let mut dead = BTreeSet::new();
     let removed = remove(socket, &[], &mut |socket| {
-        dead = list::present(socket, labels)?;
+        dead = confirmed_names(labels, &list::present(socket, labels)?, are_dead);
         if dead.is_empty() {
             return Ok(None);
         }
-        let answers = labels.iter().zip(are_dead());
-        let alive: Vec<&String> = answers.filter(|(_, is_dead)| !is_dead).map(|(label, _)| label).collect();
-        dead.retain(|label| !alive.contains(&label));
         let found = list::list_where(socket, |label| dead.contains(label))?;
-        Ok((!dead.is_empty()).then(|| (dead.iter().cloned().collect(), found)))
+        Ok(Some((dead.iter().cloned().collect(), found)))
     })?;
     Ok((labels.iter().map(|label| dead.contains(label)).collect(), removed.unwrap_or_default()))
 }
