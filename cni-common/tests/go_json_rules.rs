@@ -303,7 +303,7 @@ fn has_key_ignores_case_and_value() {
     assert!(!Json::parse(b"[1]").unwrap().has_key("1"));
 }
 
-/// serde_json refuses what is deeper, instead of a full stack.
+/// serde_json refuses deeper documents before the stack is full.
 #[test]
 fn nesting_is_limited() {
     let nested = |levels: usize| format!("{{\"raw\": {}{}}}", "[".repeat(levels), "]".repeat(levels));

@@ -31,7 +31,7 @@ fn fails(script: &str) -> bool {
     !Command::new("sh").args(["-ec", script]).output().unwrap().status.success()
 }
 
-/// Nobody else changes an owned table, and it outlives its owner, whom the next one follows.
+/// Other processes cannot change an owned table. It stays when its owner ends, and the next owner claims it.
 #[test]
 fn an_owned_table_stays_and_is_claimed_again() {
     isolated(|_| {
@@ -88,7 +88,7 @@ fn an_element_of_a_verdict_map_is_replaced_in_one_batch() {
     });
 }
 
-/// A rule renews the elements of a set, and drops what is in it; another one accepts ports and ranges.
+/// A rule renews the elements of a set, and drops packets with these keys; another one accepts ports and ranges.
 #[test]
 fn renewed_elements_and_ranges() {
     isolated(|socket| {

@@ -53,6 +53,11 @@ fn crowds(program: &Path) {
     println!();
 }
 
+/// The addresses of the node with this number.
+fn addresses(number: usize) -> [String; 2] {
+    [format!("10.0.{}.{}", number / 250, number % 250 + 2), format!("2001:db8:0:9::{:x}", number + 1)]
+}
+
 /// A node `a` that runs beside so many others, which are only objects. Each has both families, and a health endpoint.
 fn crowded(program: &Path, nodes: usize) -> Cluster {
     let cluster = Cluster::of(program.to_path_buf());
@@ -62,7 +67,7 @@ fn crowded(program: &Path, nodes: usize) -> Cluster {
     cluster.a.sh("ip addr add 10.0.0.1/16 dev eth0; ip addr add 2001:db8:0:9::1/64 dev eth0 nodad");
     for number in 1..nodes {
         let (high, low) = (number / 250, number % 250);
-        let addresses = [format!("10.0.{high}.{}", low + 2), format!("2001:db8:0:9::{:x}", number + 1)];
+        let addresses = addresses(number);
         let cidrs = [format!("10.{}.{low}.0/24", 128 + high), format!("fd00:{number:x}::/64")];
         let object =
             node_object(&addresses.each_ref().map(String::as_str), &cidrs.each_ref().map(String::as_str));
@@ -81,9 +86,7 @@ fn endpoint(program: &Path, nodes: usize) -> Vec<(&'static str, String)> {
     let mut cluster = crowded(program, nodes);
     let mac = cluster.b.sh("cat /sys/class/net/eth0/address");
     let neighbors: String = (1..nodes)
-        .flat_map(|number| {
-            [format!("10.0.{}.{}", number / 250, number % 250 + 2), format!("2001:db8:0:9::{:x}", number + 1)]
-        })
+        .flat_map(addresses)
         .map(|address| format!("neigh add {address} lladdr {} dev eth0 nud permanent\n", mac.trim()))
         .collect();
     cluster.a.node.write_file("/run/neighbors", &neighbors).unwrap();

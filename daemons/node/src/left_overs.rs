@@ -118,7 +118,7 @@ fn gone_from_kernel(outcome: Result<(), ferrule_kernel::netlink::Error>) -> Resu
     }
 }
 
-/// Removes all chains of the origin from a table of iptables-nft, and the rules of others that lead to them.
+/// Removes all chains of the origin from a table of iptables-nft, and the rules in other chains that jump to them.
 fn chains(found: &LeftOvers, family: IpFamily, name: &str, socket: &mut Socket) -> Result<()> {
     let (table, origin) = (Table::new(Family::of(family), name), found.origin);
     let mut batch = Batch::new();

@@ -64,7 +64,7 @@ pub(super) fn list_all(family: IpFamily) -> Message {
     Message::new(GET, F_DUMP, &header(family.number()))
 }
 
-/// The filter is for IPv4 alone: the kernel (6.18 and before) takes an IPv6 address for the one that no flow may have.
+/// The filter is for IPv4 alone: the kernel (6.18 and before) selects the flows that do not have an IPv6 address.
 pub(super) fn list_of(peer: Peer) -> Message {
     let (tuple, flags) = match peer {
         Peer::Client(_) => (ORIGINAL, FILTER_ORIGINAL),

@@ -25,7 +25,7 @@ pub fn encode(pod: &Pod<'_>) -> String {
 }
 
 /// The parts of a comment. A part with a `~` is not the pod's own: only [`encode`] of the pod can tell whether the comment names it.
-/// `None` for a comment of somebody else.
+/// `None` for any other comment.
 pub fn decode(comment: &str) -> Option<Pod<'_>> {
     let (uid, pod) = comment.split_once(' ')?;
     let (namespace, name) = pod.split_once('/')?;

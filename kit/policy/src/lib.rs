@@ -1,4 +1,4 @@
-//! What the plugin `policy` and `ferrule-node` share about pods for which no network policy is decided yet.
+//! What the plugin `policy` and `ferrule-node` share about pods whose network policies are not decided yet.
 //!
 //! - [`isolated`]: the file that says in which directions the pods of a namespace may be isolated. The daemon writes it, ADD reads it.
 //! - [`table`]: the table with the addresses of undecided pods. ADD adds them, the daemon releases them.
@@ -29,9 +29,9 @@ impl Direction {
 /// The directions in which a pod is isolated, or may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Directions {
-    /// Isolated for what comes to it.
+    /// Isolated for packets to it.
     pub ingress: bool,
-    /// Isolated for what it sends.
+    /// Isolated for packets that it sends.
     pub egress: bool,
 }
 
@@ -39,7 +39,7 @@ impl Directions {
     /// Both.
     pub const BOTH: Directions = Directions { ingress: true, egress: true };
 
-    /// Whether it is none.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self == Directions::default()
     }

@@ -70,7 +70,7 @@ impl fmt::Display for Thing {
 pub struct LeftOvers {
     /// The origin.
     pub origin: &'static Origin,
-    /// What it has left, in the order in which it may be removed.
+    /// The objects, in the order in which they may be removed.
     pub things: Vec<Thing>,
     /// The pods that still use it: their links on the node.
     pub users: Vec<String>,

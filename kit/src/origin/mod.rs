@@ -1,4 +1,4 @@
-//! What the networks that clusters move away from leave on a node: one table for `ferrule doctor` and for `ferrule-node cleanup
+//! Objects that other cluster networks leave on a node: one table for `ferrule doctor` and for `ferrule-node cleanup
 //! --left-overs`. [`find`] looks for it.
 //!
 //! # References

@@ -1,4 +1,4 @@
-//! What is known of the cluster: of a pod of another node only its namespace, labels, addresses and named ports.
+//! The objects of the cluster. A pod of another node has only its namespace, labels, addresses and named ports.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -146,7 +146,7 @@ impl Cluster {
         self.label_lists.get(list.as_slice())
     }
 
-    /// What is to be kept of a pod. Nothing of a pod of another node that is no peer.
+    /// The part of a pod that is kept; `None` for a pod of another node that cannot be a peer.
     pub(crate) fn known(&mut self, pod: &Pod) -> Option<KnownPod> {
         let has_part = !pod.ended && !pod.host_network;
         let has_address = pod.addresses != Addresses::default();

@@ -33,7 +33,7 @@ pub enum Decision<'a> {
     NotIsolated,
     /// By this policy.
     Allowed(&'a NetworkPolicy),
-    /// By none of these, which isolate the pod.
+    /// No policy allows it. These isolate the pod.
     Denied(Vec<&'a NetworkPolicy>),
 }
 

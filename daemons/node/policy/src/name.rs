@@ -1,4 +1,4 @@
-//! Names of sets and chains: hashes of what they are, so that equal things have one name on each node and after each start.
+//! Names of sets and chains: hashes of their content, so that equal sets and chains have one name on each node and after each start.
 
 use std::fmt;
 use std::str::FromStr;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::hash::Hash;
 use std::sync::Arc;
 
-/// Values in use. Those that nobody has any more go when their number has doubled.
+/// Shared values. Unused ones are removed when their number has doubled.
 #[derive(Debug)]
 pub(crate) struct Pool<T: ?Sized> {
     all: HashSet<Arc<T>>,

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use cni_common::spec::CniError;
 use ferrule_kit::origin::{LeftOvers, NETWORKS, ORIGINS, Places, find};
 use itertools::Itertools as _;
 
@@ -22,15 +21,11 @@ pub fn judge(conf_dir: &Path, cache: &Cache, sockets: &mut Sockets) -> Subject {
     for origin in &ORIGINS {
         match find(origin, places, &mut sockets.route, &mut sockets.netfilter) {
             Ok(found) => findings.extend(finding(&found, &pods(&found, cache))),
-            Err(error) => return unseen(&error),
+            Err(error) => return Subject::unseen(SUBJECT, &error),
         }
     }
     let known = ORIGINS.iter().map(|origin| origin.name).join(", ");
     Subject::new(SUBJECT, format!("{known}: nothing is left of them, or they run"), findings)
-}
-
-fn unseen(error: &CniError) -> Subject {
-    Subject::unseen(SUBJECT, error)
 }
 
 /// The running pods on its networks, by name.

@@ -1,4 +1,4 @@
-//! From policies, namespaces and pods to the rules of this node. A change costs what it touches.
+//! From policies, namespaces and pods to the rules of this node. The cost of a change depends on the objects that it touches.
 
 mod block;
 mod chain;
@@ -226,7 +226,7 @@ impl Compiler {
         }
         let ids = |policies: &[&Parts]| policies.iter().map(|policy| policy.id).collect::<Vec<_>>();
         let (one, of_one) = (claimants.first()?, policies.first()?);
-        // Two pods say that they have the address, and it is not known which one is right: nobody gets what only the other one may.
+        // Two pods say that they have the address, and it is unknown which one is right: each gets only what both may.
         let is_same = |(pod, policies): (&&KnownPod, &Vec<&Parts>)| {
             pod.ports == one.ports && ids(policies) == ids(of_one)
         };

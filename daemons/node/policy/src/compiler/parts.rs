@@ -1,4 +1,4 @@
-//! What one policy says: whom it isolates, and what its rules allow. What is wrong in it allows nothing.
+//! One policy: the pods that it isolates, and the traffic that its rules allow. A part with an error allows nothing.
 
 use std::sync::Arc;
 

@@ -61,7 +61,7 @@ fn labels_of_pods_and_namespaces() {
     world.compiler.remove_namespace("b");
     world.update();
     assert!(!world.passes(4, 2, TCP, 80));
-    // The pod is no longer a database: nobody isolates it. Then it is one again.
+    // The pod is no longer a database: no policy isolates it. Then it is one again.
     world.compiler.set_pod(&pod("a", "db", "app=free", 2));
     let change = world.update();
     assert!(

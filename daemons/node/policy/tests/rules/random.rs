@@ -1,4 +1,4 @@
-//! Random clusters: the ruleset, made by changes in any order, does what the judge says, and is the one that a new start makes.
+//! Random clusters: the ruleset, made by changes in any order, does what the judge says, and equals the ruleset of a new start.
 
 use ferrule_node_policy::Compiler;
 use ferrule_node_policy::judge::Packet;
