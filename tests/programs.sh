@@ -11,7 +11,7 @@ Runs the test programs of the workspace, or those of the targets that are named,
 "--test suite". "cargo test" runs one program after the other, but most tests wait for the
 kernel: here, three times as many programs run as there are cores, each in a PID
 namespace of its own. The output of a program comes when it ends, with cargo's lines
-around it, which tests/rerun.sh reads. Their temporary files are in memory. Needs root
+around it, which tests/rerun.sh reads, and its time. Their temporary files are in memory. Needs root
 for that.
 
   --of plugins  only the plugins, the command line, what both are made of, and the suite
@@ -68,9 +68,10 @@ run_one() {
     local program folder options output status=0
     IFS='|' read -r program folder options <<<"$1"
     output=$(mktemp)
+    local TIMEFORMAT="took %R s, of the processors %U + %S s: $options"
     {
         echo "     Running ($program)"
-        env -C "$folder" CARGO_MANIFEST_DIR="$folder" \
+        time env -C "$folder" CARGO_MANIFEST_DIR="$folder" \
             unshare --pid --fork --kill-child --mount-proc bash -c "$init" bash "$program" --test-threads "$(nproc)" || status=1
         [ "$status" -eq 0 ] || echo "error: test failed, to rerun pass \`$options\`"
     } >"$output" 2>&1 </dev/null
