@@ -47,7 +47,7 @@ writers=(
     kit/kubelet/src/claims/folder.rs # the records of DRA claims, which ferrule-nic writes and gc removes
     plugins/ipam/dhcp/src/client.rs   # removes a lease's file beside the daemon's socket
     kit/policy/src/isolated.rs # the folder of the file of isolated namespaces, which ferrule-node writes
-    kit/src/state_file.rs   # in /run/cni, in flannel's folder and that of claims, or in the configured dataDir of tuning, flannel and host-device
+    kit/src/state_file.rs   # in /run/cni, in flannel's folder and that of claims, or in the configured dataDir of tuning, flannel and claims
 )
 
 # find_files NAME: the files of the source tree, without what cargo builds.

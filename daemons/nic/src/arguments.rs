@@ -70,7 +70,7 @@ pub struct Options {
     /// For DRA: how to reach the API server [default: the pod's ServiceAccount]
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// For DRA: the folder of the claims' records and of what host-device has made of them
+    /// For DRA: the folder of the claims' records and of what the plugin claims has made of them
     #[arg(long, global = true, value_name = "DIR", default_value = DATA)]
     pub data_dir: PathBuf,
 }

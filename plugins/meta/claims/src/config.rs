@@ -1,13 +1,11 @@
-//! Decodes and checks the keys beside `claims`.
+//! Decodes and checks the keys.
 
 use std::path::{Path, PathBuf};
 
-use cni_common::spec::{CniError, NetConf, SpecVersion};
+use cni_common::spec::{CniError, NetConf};
 use ferrule_kubelet::KUBELET;
 use ferrule_kubelet::claims::{ATTACHED, DATA, DRIVER, Folder, KUBELET_STATE};
 use serde::Deserialize;
-
-use crate::config::Conf as DeviceConf;
 
 /// Where the claims are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,37 +43,8 @@ impl Conf {
     /// Reads the configuration.
     ///
     /// # Errors
-    /// Code 6 if the configuration cannot be decoded, 7 if a value is invalid or has no meaning with claims.
-    pub fn read(config: &NetConf, version: SpecVersion) -> Result<Self, CniError> {
-        let read = DeviceConf::read(config)?;
-        let other = [
-            ("a device", read.selector.is_some()),
-            ("resourceName", read.resource.is_some()),
-            ("useInterfaceNetwork", read.use_interface_network),
-            ("ipam", config.ipam_type()?.is_some()),
-        ];
-        if let Some((key, _)) = other.into_iter().find(|(_, is_set)| *is_set) {
-            return Err(CniError::invalid_config(format!("claims does not work with {key}"))
-                .with_details("each claim names its device and its addresses"));
-        }
-        if version < SpecVersion::V0_3_0 {
-            let msg = format!("claims needs cniVersion 0.3.0 or later, not {version}");
-            return Err(CniError::invalid_config(msg).with_details("older results have one interface"));
-        }
-        Conf::read_paths(config)
-    }
-
-    /// As [`Conf::read`], for DEL: a broken configuration does not stop it.
-    pub fn of_del(config: &NetConf) -> Self {
-        let ignore = |error| eprintln!("host-device: DEL ignores the configuration: {error}");
-        Conf::read_paths(config).map_err(ignore).unwrap_or_default()
-    }
-
-    /// As [`Conf::read`], without the checks that only ADD needs.
-    ///
-    /// # Errors
-    /// Code 6 if the keys cannot be decoded, 7 if one is no absolute path.
-    pub fn read_paths(config: &NetConf) -> Result<Self, CniError> {
+    /// Code 6 if it cannot be decoded, 7 if a path is not absolute.
+    pub fn read(config: &NetConf) -> Result<Self, CniError> {
         let wire: Wire = config.decode()?;
         let data = absolute("dataDir", wire.data_dir, DATA)?;
         Ok(Conf {
@@ -86,6 +55,12 @@ impl Conf {
             attached: data.join(ATTACHED),
             kubelet: absolute("kubeletDir", wire.kubelet_dir, KUBELET)?,
         })
+    }
+
+    /// As [`Conf::read`], for DEL: a broken configuration does not stop it.
+    pub fn of_del(config: &NetConf) -> Self {
+        let ignore = |error| eprintln!("claims: DEL ignores the configuration: {error}");
+        Conf::read(config).map_err(ignore).unwrap_or_default()
     }
 
     /// The kubelet's file of claims.
@@ -108,40 +83,34 @@ fn absolute(key: &str, value: String, default: &str) -> Result<PathBuf, CniError
 mod tests {
     use super::*;
 
-    fn read(keys: &str, version: SpecVersion) -> Result<Conf, CniError> {
-        let text = format!(r#"{{"cniVersion":"1.0.0","name":"n","type":"host-device","claims":true{keys}}}"#);
-        Conf::read(&NetConf::parse(text.into_bytes()).unwrap(), version)
+    fn read(keys: &str) -> Result<Conf, CniError> {
+        let text = format!(r#"{{"cniVersion":"1.0.0","name":"n","type":"claims"{keys}}}"#);
+        Conf::read(&NetConf::parse(text.into_bytes()).unwrap())
     }
 
     #[test]
     fn keys() {
-        let conf = read("", SpecVersion::V1_0_0).unwrap();
+        let conf = read("").unwrap();
         assert_eq!(
             (conf.driver.as_str(), conf.records.path()),
             ("nic.ferrule.dev", Path::new("/var/lib/ferrule/dra"))
         );
         assert_eq!(conf.attached, Path::new("/var/lib/ferrule/dra-attached"));
         assert_eq!(conf.kubelet_state(), Path::new("/var/lib/kubelet/dra_manager_state"));
-        let conf =
-            read(r#","driverName":"x","dataDir":"/d","kubeletDir":"/k""#, SpecVersion::V0_3_0).unwrap();
+        let conf = read(r#","driverName":"x","dataDir":"/d","kubeletDir":"/k""#).unwrap();
         assert_eq!((conf.driver.as_str(), conf.records.path()), ("x", Path::new("/d/dra")));
         assert_eq!(conf.kubelet_state(), Path::new("/k/dra_manager_state"));
     }
 
     #[test]
     fn invalid_values() {
-        for (keys, msg) in [
-            (r#","device":"ens1""#, "claims does not work with a device"),
-            (r#","resourceName":"x/nic""#, "claims does not work with a device"),
-            (r#","useInterfaceNetwork":true"#, "claims does not work with useInterfaceNetwork"),
-            (r#","ipam":{"type":"static"}"#, "claims does not work with ipam"),
-            (r#","dataDir":"d""#, "invalid dataDir \"d\" (must be an absolute path)"),
-            (r#","kubeletDir":"k""#, "invalid kubeletDir \"k\" (must be an absolute path)"),
+        for (keys, code, msg) in [
+            (r#","dataDir":"d""#, 7, "invalid dataDir \"d\" (must be an absolute path)"),
+            (r#","kubeletDir":"k""#, 7, "invalid kubeletDir \"k\" (must be an absolute path)"),
+            (r#","dataDir":7"#, 6, ""),
         ] {
-            assert_eq!(read(keys, SpecVersion::V1_0_0).unwrap_err().msg, msg, "{keys}");
+            let error = read(keys).unwrap_err();
+            assert!(error.code.number() == code && error.msg.starts_with(msg), "{keys}: {error:?}");
         }
-        assert_eq!(read(r#","dataDir":7"#, SpecVersion::V1_0_0).unwrap_err().code.number(), 6);
-        let error = read("", SpecVersion::V0_2_0).unwrap_err();
-        assert_eq!(error.msg, "claims needs cniVersion 0.3.0 or later, not 0.2.0");
     }
 }
