@@ -85,10 +85,11 @@ dependencies_point_downwards() {
             "operator/install": [["cni-common", "kernel"], []],
             "operator/inspect": [["cni-common", "kernel", "kit", "kit/kubelet", "kit/part", "plugin"], []],
             "operator/ferrule": [["cni-common", "kernel", "kit", "plugin", "operator/install", "operator/inspect"], ["judge", "tests"]],
-            "daemons/dhcp": [["cni-common", "kernel", "plugin"], ["judge", "tests"]],
-            "daemons/nic": [["cni-common", "kernel", "kit", "kit/kubelet", "daemons/nic/proto"], ["judge", "tests"]],
+            "daemons/common": [["cni-common", "kernel"], []],
+            "daemons/dhcp": [["cni-common", "kernel", "plugin", "daemons/common"], ["judge", "tests"]],
+            "daemons/nic": [["cni-common", "kernel", "kit", "kit/kubelet", "daemons/common", "daemons/nic/proto"], ["judge", "tests"]],
             "daemons/nic/proto":  [[], []],
-            "daemons/node": [["cni-common", "kernel", "kit", "kit/part", "daemons/node/policy"], ["judge", "tests"]],
+            "daemons/node": [["cni-common", "kernel", "kit", "kit/part", "daemons/common", "daemons/node/policy"], ["judge", "tests"]],
             "daemons/node/policy": [["kernel", "kit/part"], []],
             "judge":      [["judge"], ["kernel"]],
             "decoders":   [["cni-common", "kernel", "kit/kubelet", "plugin", "operator/inspect", "daemons/dhcp", "daemons/nic"], ["judge"]],
@@ -257,7 +258,7 @@ graph=$(cargo metadata --locked --format-version 1 "${targets[@]/#/--filter-plat
 cni_common_tree=$(cargo tree --locked --package cni-common --edges normal,build --prefix none)
 ferrule_tree=$(cargo tree --locked --package ferrule --edges normal,build --prefix none)
 code=$(code cni-common/src kernel/src kit/src kit/*/src plugins/*/*/src operator/install/src operator/inspect/src operator/ferrule/src)
-other_code=$(code daemons/dhcp/src daemons/nic/src daemons/nic/proto/src daemons/node/src daemons/node/policy/src conformance/*/src)
+other_code=$(code daemons/common/src daemons/dhcp/src daemons/nic/src daemons/nic/proto/src daemons/node/src daemons/node/policy/src conformance/*/src)
 
 violations=0
 for rule in dependencies_point_downwards daemons_are_not_linked_into_the_plugins \
