@@ -47,7 +47,7 @@ writers=(
     kit/kubelet/src/claims/folder.rs # the records of DRA claims, which ferrule-nic writes and gc removes
     plugins/ipam/dhcp/src/client.rs   # removes a lease's file beside the daemon's socket
     kit/policy/src/isolated.rs # the folder of the file of isolated namespaces, which ferrule-node writes
-    kit/src/state_file.rs   # in /run/cni, in flannel's folder and that of claims, or in the configured dataDir of tuning, flannel and host-device
+    kit/src/state_file.rs   # in /run/cni, in flannel's folder and that of claims, or in the configured dataDir of tuning, flannel and claims
 )
 
 # find_files NAME: the files of the source tree, without what cargo builds.
@@ -85,10 +85,11 @@ dependencies_point_downwards() {
             "operator/install": [["cni-common", "kernel"], []],
             "operator/inspect": [["cni-common", "kernel", "kit", "kit/kubelet", "kit/part", "plugin"], []],
             "operator/ferrule": [["cni-common", "kernel", "kit", "plugin", "operator/install", "operator/inspect"], ["judge", "tests"]],
-            "daemons/dhcp": [["cni-common", "kernel", "plugin"], ["judge", "tests"]],
-            "daemons/nic": [["cni-common", "kernel", "kit", "kit/kubelet", "daemons/nic/proto"], ["judge", "tests"]],
+            "daemons/common": [["cni-common", "kernel"], []],
+            "daemons/dhcp": [["cni-common", "kernel", "plugin", "daemons/common"], ["judge", "tests"]],
+            "daemons/nic": [["cni-common", "kernel", "kit", "kit/kubelet", "daemons/common", "daemons/nic/proto"], ["judge", "tests"]],
             "daemons/nic/proto":  [[], []],
-            "daemons/node": [["cni-common", "kernel", "kit", "kit/part", "daemons/node/policy"], ["judge", "tests"]],
+            "daemons/node": [["cni-common", "kernel", "kit", "kit/part", "daemons/common", "daemons/node/policy"], ["judge", "tests"]],
             "daemons/node/policy": [["kernel", "kit/part"], []],
             "judge":      [["judge"], ["kernel"]],
             "decoders":   [["cni-common", "kernel", "kit/kubelet", "plugin", "operator/inspect", "daemons/dhcp", "daemons/nic"], ["judge"]],
@@ -257,7 +258,7 @@ graph=$(cargo metadata --locked --format-version 1 "${targets[@]/#/--filter-plat
 cni_common_tree=$(cargo tree --locked --package cni-common --edges normal,build --prefix none)
 ferrule_tree=$(cargo tree --locked --package ferrule --edges normal,build --prefix none)
 code=$(code cni-common/src kernel/src kit/src kit/*/src plugins/*/*/src operator/install/src operator/inspect/src operator/ferrule/src)
-other_code=$(code daemons/dhcp/src daemons/nic/src daemons/nic/proto/src daemons/node/src daemons/node/policy/src conformance/*/src)
+other_code=$(code daemons/common/src daemons/dhcp/src daemons/nic/src daemons/nic/proto/src daemons/node/src daemons/node/policy/src conformance/*/src)
 
 violations=0
 for rule in dependencies_point_downwards daemons_are_not_linked_into_the_plugins \

@@ -3,7 +3,7 @@
 //! # References
 //! `O_NOFOLLOW`, `O_NONBLOCK` and `O_EXCL` in open(2); `RENAME_NOREPLACE` in rename(2).
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -62,6 +62,25 @@ pub fn check_owner(file: &File, path: &Path) -> io::Result<()> {
 /// Those of [`open`], and it cannot be made.
 pub fn open_lock(path: &Path, mode: u32) -> io::Result<File> {
     regular(OpenOptions::new().append(true).create(true).mode(mode).custom_flags(SAFELY).open(path)?)
+}
+
+/// Takes the lock of a file, which is made if needed. It is held as long as the file is open. `None` if another process has it.
+///
+/// # Errors
+/// Those of [`open_lock`], with the path; the file cannot be locked.
+pub fn try_lock(path: &Path, mode: u32) -> io::Result<Option<File>> {
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    let file = open_lock(path, mode).map_err(named)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(named(error)),
+    }
+}
+
+/// Whether another process has the lock of [`try_lock`]. No if there is no such file.
+pub fn is_locked(path: &Path) -> bool {
+    open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 /// Reads a regular file of at most [`LIMIT`] bytes.
@@ -250,6 +269,23 @@ mod tests {
         assert_eq!(open_own(&path).unwrap_err().to_string(), "it belongs to user 1234");
         chown(dir.path(), Some(1234), None).unwrap();
         open_own(&path).unwrap();
+    }
+
+    #[test]
+    fn one_process_has_the_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        assert!(!is_locked(&path));
+        let first = try_lock(&path, 0o600).unwrap();
+        assert!(first.is_some() && is_locked(&path) && try_lock(&path, 0o600).unwrap().is_none());
+        drop(first);
+        assert!(!is_locked(&path) && try_lock(&path, 0o600).unwrap().is_some());
+        assert!(
+            try_lock(dir.path(), 0o600)
+                .unwrap_err()
+                .to_string()
+                .starts_with(&dir.path().display().to_string())
+        );
     }
 
     #[test]

@@ -66,6 +66,15 @@ impl StateFile {
     }
 }
 
+/// The longest stem in bytes that is not hashed. File names have at most 255.
+const MAX_STEM: usize = 200;
+
+/// The name of an attachment's file without its extension. Neither part contains a colon. A long container ID is hashed.
+pub fn stem(container_id: &str, ifname: &str) -> String {
+    let plain = format!("{container_id}:{ifname}");
+    if plain.len() > MAX_STEM { sha512_hex(&plain, 64) } else { plain }
+}
+
 /// Whether the folder does not exist, or can be listed. For a tool that must not take an unreadable folder for an empty one.
 ///
 /// # Errors

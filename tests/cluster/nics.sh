@@ -39,12 +39,12 @@ has_no_pods() { [ -z "$(kubectl get pod "$@" --ignore-not-found -o name)" ]; }
 published() { [ "$(kubectl get resourceslices -o jsonpath='{.items[*].spec.devices[*].name}' | wc -w)" -eq 2 ]; }
 driver_ready() { until_true 120 kubectl -n kube-system rollout status daemonset ferrule-nic-dra --timeout=1s && until_true 120 published; }
 
-# The conflist of the nodes gets host-device as its last plugin.
+# The conflist of the nodes gets claims as its last plugin.
 test_the_driver_publishes_the_nics() {
     local node
     make_nics || return 1
     for node in "${workers[@]}"; do
-        on "$node" sh -c 'jq ".plugins += [{\"type\": \"host-device\", \"claims\": true}]" /etc/cni/net.d/10-ferrule.conflist >/run/ferrule/template' ||
+        on "$node" sh -c 'jq ".plugins += [{\"type\": \"claims\"}]" /etc/cni/net.d/10-ferrule.conflist >/run/ferrule/template' ||
             return 1
     done
     kubectl -n kube-system patch daemonset ferrule-node --type=json \

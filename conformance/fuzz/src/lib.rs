@@ -67,7 +67,7 @@ fn of_claims(bytes: &[u8]) {
     let _ = claims::KubeletState::parse(bytes, claims::DRIVER).map(|state| state.of_pod("0d3c").count());
     let _ = claims::Attached::parse(bytes);
     if let Ok(record) = claims::Record::parse(bytes) {
-        let _ = ferrule_host_device::claims::plan::plan(&[record], "net", &std::collections::BTreeSet::new());
+        let _ = ferrule_claims::plan::plan(&[record], "net", &std::collections::BTreeSet::new());
     }
 }
 

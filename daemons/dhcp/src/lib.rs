@@ -27,13 +27,11 @@ mod supervisor;
 mod v6;
 mod worker;
 
-use std::io::{self, Write as _};
+use std::io;
 use std::process::ExitCode;
 
-use clap::CommandFactory as _;
-use cni_common::line::Line;
+use ferrule_daemon::{log, program};
 use ferrule_kernel::sysctl;
-use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::LocalSet;
 
@@ -42,25 +40,17 @@ use listener::Listener;
 use registry::Daemon;
 use store::Store;
 
-/// Writes a line to standard error, without what a terminal obeys. `eprintln!` panics if that fails, for example on a full disk.
-fn log(text: &str) {
-    let _ = io::stderr().write_all(format!("{}\n", Line::new(text)).as_bytes());
-}
-
 /// The program, with its arguments.
 pub fn main() -> ExitCode {
     let arguments = Arguments::read();
     let outcome = match &arguments.generate {
-        Some(dir) => clap_mangen::generate_to(Arguments::command(), dir),
-        None => run(&arguments),
+        Some(dir) => program::generate::<Arguments>(dir),
+        None => run(&arguments).map(|()| ExitCode::SUCCESS),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            log(&error.to_string());
-            ExitCode::FAILURE
-        }
-    }
+    outcome.unwrap_or_else(|error| {
+        log!("{error}");
+        ExitCode::FAILURE
+    })
 }
 
 /// Adds the step that has failed to an error.
@@ -74,19 +64,18 @@ fn run(arguments: &Arguments) -> io::Result<()> {
     let store = Store::open(&socket, sysctl::boot_id()).map_err(at("cannot make the folder of leases"))?;
     let states = store.list().map_err(at("cannot read the leases"))?;
     let daemon = Daemon::new(arguments.timing(), store, arguments.prefix.clone(), arguments.broadcast);
-    let runtime = Builder::new_current_thread().enable_all().build()?;
     if let Some(path) = &arguments.pidfile {
         let step = format!("Error writing pidfile {:?}", path.display().to_string());
         listener::write_pid(path).map_err(at(&step))?;
     }
-    let tasks = LocalSet::new();
-    let outcome = tasks.block_on(&runtime, async {
+    // The leases stay at the end: their files tell the next daemon.
+    let outcome = program::block_on(LocalSet::new().run_until(async {
         let [mut terminate, mut interrupt] =
             [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
         states.into_iter().for_each(|state| daemon.resume(state));
         let socket = tokio::net::UnixListener::from_std(listener.socket.try_clone()?)?;
         if let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready]) {
-            log(&format!("cannot notify systemd: {error}"));
+            log!("cannot notify systemd: {error}");
         }
         tokio::select! {
             () = server::serve(daemon, socket) => {}
@@ -94,9 +83,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
             _ = interrupt.recv() => {}
         }
         Ok(())
-    });
-    // The leases stay: their files tell the next daemon.
-    runtime.shutdown_background();
+    }));
     if let Some(path) = &arguments.pidfile {
         let _ = std::fs::remove_file(path);
     }

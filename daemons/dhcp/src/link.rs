@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cni_common::netns::Netns;
+use ferrule_daemon::log;
 use ferrule_kernel::netlink::link::{IFF_UP, OPER_UP, set_flags};
 use ferrule_kernel::netlink::{self, Link, LinkId, Mac, Message};
 use nix::errno::Errno;
@@ -28,7 +29,6 @@ use tokio::sync::{Semaphore, oneshot};
 
 use crate::action::Way;
 use crate::frame::{self, BROADCAST, CLIENT_PORT, SERVER_PORT};
-use crate::log;
 pub(crate) use ipv6::Ipv6;
 
 /// How long ADD waits for the carrier of a link that was just set up. Without it the first message would be lost.
@@ -90,7 +90,7 @@ impl Interface {
         for pause in PAUSES {
             tokio::time::sleep(pause).await;
             let Err(why) = self.request(request()).await else { return };
-            log(&format!("{} of {}: failed to {what}: {why}", self.ifname, self.path.display()));
+            log!("{} of {}: failed to {what}: {why}", self.ifname, self.path.display());
         }
     }
 

@@ -51,11 +51,8 @@ impl Drop for Listener {
 
 fn lock(path: &Path) -> io::Result<File> {
     let name = path.with_extension("lock");
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", name.display()));
-    let lock = file::open_lock(&name, 0o600).map_err(named)?;
-    lock.try_lock()
-        .map_err(|error| io::Error::other(format!("another daemon runs: {}: {error}", name.display())))?;
-    Ok(lock)
+    let taken = || io::Error::other(format!("another daemon runs: {} is locked", name.display()));
+    file::try_lock(&name, 0o600)?.ok_or_else(taken)
 }
 
 /// Binds the socket. A killed daemon leaves its file, which refuses connections.

@@ -4,12 +4,12 @@ use std::io;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ferrule_daemon::log;
 use ferrule_dhcp::wire::{Answer, Failure, LONGEST, PROTOCOL, REFERENCE_PLUGIN, Request};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use crate::log;
 use crate::registry::Daemon;
 
 /// How long a client may take to send its request or to read the answer.
@@ -29,12 +29,12 @@ pub(crate) async fn serve(daemon: Rc<Daemon>, listener: UnixListener) {
                 let daemon = Rc::clone(&daemon);
                 tokio::task::spawn_local(async move {
                     if let Err(error) = converse(&daemon, stream).await {
-                        log(&format!("a connection failed: {error}"));
+                        log!("a connection failed: {error}");
                     }
                 });
             }
             Err(error) => {
-                log(&format!("cannot accept a connection: {error}"));
+                log!("cannot accept a connection: {error}");
                 tokio::time::sleep(PAUSE).await;
             }
         }

@@ -8,13 +8,13 @@ use std::io::{self, ErrorKind};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
+use ferrule_daemon::log;
 use ferrule_dhcp::wire::{Key, lease_dir, lease_file};
 use ferrule_kernel::file;
 use serde::{Deserialize, Serialize};
 
 use crate::binding::{Binding, Id};
 use crate::link::Interface;
-use crate::log;
 
 /// The name of a pending file. No lease has it: container IDs begin with a letter or digit.
 const PENDING: &str = ".pending";
@@ -98,14 +98,14 @@ impl Store {
             // The file that a pending one should have replaced is still there.
             if path.ends_with(PENDING) {
                 if let Err(error) = remove(&path) {
-                    log(&format!("{}: stays: {error}", path.display()));
+                    log!("{}: stays: {error}", path.display());
                 }
                 continue;
             }
             let content = match file::read(&path) {
                 Ok(bytes) => serde_json::from_slice::<Content<State>>(&bytes),
                 Err(error) => {
-                    log(&format!("{}: passed over: {error}", path.display()));
+                    log!("{}: passed over: {error}", path.display());
                     continue;
                 }
             };
@@ -124,7 +124,7 @@ impl Store {
             };
             let outcome =
                 remove(&path).map_or_else(|error| format!("stays: {error}"), |()| "removed".to_owned());
-            log(&format!("{}: {outcome}: {why}", path.display()));
+            log!("{}: {outcome}: {why}", path.display());
         }
         Ok(states)
     }

@@ -3,24 +3,22 @@
 
 use std::time::Duration;
 
+use ferrule_daemon::Pauses;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use crate::clock;
-use crate::lease::Millis;
 use crate::store::State;
 use crate::worker::{self, Start, Task};
 
 /// What ADD says after a panic.
 pub(crate) const INTERNAL: &str = "internal error; see the daemon's log";
-/// The pause after the first panic. It doubles with each one.
-const FIRST_PAUSE: Millis = 100;
-/// The longest pause. After a task that has run for longer, the pauses begin with the first one.
-const LONGEST_PAUSE: Millis = 60_000;
+/// The pauses after panics. After a task that has run for longer than the longest one, they begin anew.
+const PAUSES: Pauses = Pauses::millis(100, 60_000);
 
 /// Runs until the lease ends. Returns why.
 pub(crate) async fn run(mut task: Task, mut start: Start) -> String {
-    let mut pause = FIRST_PAUSE;
+    let mut panics = 0_u32;
     let mut was_released = false;
     loop {
         let began = clock::now();
@@ -32,18 +30,16 @@ pub(crate) async fn run(mut task: Task, mut start: Start) -> String {
         let state = read(&mut task).await;
         let Some(state) = state.filter(|_| !(was_released && *task.stop.borrow())) else { break };
         was_released = *task.stop.borrow();
-        if clock::now().saturating_sub(began) > LONGEST_PAUSE {
-            pause = FIRST_PAUSE;
-        }
-        let left = state.binding.expires_at().saturating_sub(clock::now());
-        let end = Duration::from_millis(pause.min(left));
+        let has_worked = Duration::from_millis(clock::now().saturating_sub(began)) > PAUSES.longest;
+        panics = if has_worked { 1 } else { panics.saturating_add(1) };
+        let left = Duration::from_millis(state.binding.expires_at().saturating_sub(clock::now()));
+        let end = PAUSES.after(panics).min(left);
         task.log(&format!("the work on the lease panicked; it goes on in {end:?}"));
         let _ = timeout(end, task.stopped()).await;
         if state.confirmed && state.binding.expires_at() <= clock::now() {
             task.expire(&state.interface, state.binding.settings()).await;
             break;
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
         start = Start::Resume(Box::new(state));
     }
     task.forget();
@@ -57,7 +53,7 @@ async fn read(task: &mut Task) -> Option<State> {
             Ok(state) => return state,
             Err(error) => task.log(&format!("cannot read the lease's file: {error}")),
         }
-        if timeout(Duration::from_millis(LONGEST_PAUSE), task.stopped()).await.is_ok() {
+        if timeout(PAUSES.longest, task.stopped()).await.is_ok() {
             return None;
         }
     }

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cni_common::spec::addr::parse_cidr;
+use ferrule_daemon::log;
 use ferrule_dhcp::wire;
 use nix::errno::Errno;
 use tokio::select;
@@ -17,7 +18,6 @@ use crate::binding::{Id, Protocol, Wishes};
 use crate::clock;
 use crate::lease::Millis;
 use crate::link::{Interface, Ipv6, Sockets};
-use crate::log;
 use crate::store::{State, Store};
 
 /// How often a task checks whether its namespace still exists. Also bounds the lateness after the machine slept: tokio's
@@ -79,7 +79,7 @@ pub(crate) struct Task {
 impl Task {
     /// Writes a line about this lease.
     pub(crate) fn log(&self, text: &str) {
-        log(&format!("{}: {text}", self.id.name()));
+        log!("{}: {text}", self.id.name());
     }
 
     /// Waits until the lease has to end.

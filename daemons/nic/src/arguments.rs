@@ -1,9 +1,9 @@
 //! The command line. The comments are the texts of `--help` and of the man page.
 
 use std::path::PathBuf;
-use std::{env, fs};
 
 use clap::{Args, Parser, Subcommand};
+use ferrule_daemon::node_name;
 use ferrule_kubelet::claims::{ATTACHED, DATA, Folder};
 
 /// What the user asks for.
@@ -70,7 +70,7 @@ pub struct Options {
     /// For DRA: how to reach the API server [default: the pod's ServiceAccount]
     #[arg(long, global = true, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// For DRA: the folder of the claims' records and of what host-device has made of them
+    /// For DRA: the folder of the claims' records and of what the plugin claims has made of them
     #[arg(long, global = true, value_name = "DIR", default_value = DATA)]
     pub data_dir: PathBuf,
 }
@@ -88,9 +88,7 @@ impl Options {
 
     /// The node's name, as the API server knows it.
     pub fn node_name(&self) -> String {
-        let host =
-            || fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_lowercase();
-        self.node_name.clone().or_else(|| env::var("NODE_NAME").ok()).unwrap_or_else(host)
+        node_name(self.node_name.as_deref()).unwrap_or_default()
     }
 }
 

@@ -8,13 +8,8 @@
 //! - [`dra`] is the driver.
 //! - [`serve`] is the kubelet's side; [`daemon`] and [`arguments`] are the process.
 
-/// Writes a line to standard error, without what a terminal obeys. `eprintln!` panics if that fails, for example on a full disk.
-macro_rules! log {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), "{}", cni_common::line::Line::new(format_args!($($text)*)));
-    }};
-}
+#[macro_use]
+extern crate ferrule_daemon;
 
 mod answer;
 pub mod arguments;

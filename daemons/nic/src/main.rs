@@ -1,12 +1,10 @@
 //! The program `ferrule-nic`.
 
-use std::io::{self, Write as _};
-use std::path::Path;
+use std::io;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, Parser as _};
-use clap_complete::Shell;
-use cni_common::line::{Line, Text};
+use cni_common::line::Text;
+use ferrule_daemon::program::{self, Failure};
 use ferrule_kubelet::SOCKET;
 use ferrule_nic::arguments::{Arguments, Command, Options};
 use ferrule_nic::config::Config;
@@ -17,64 +15,26 @@ use ferrule_nic::report;
 use ferrule_nic::serve::owners;
 use ferrule_nic::tracker::Tracker;
 
-/// The exit status after a wrong argument or configuration (EX_CONFIG of sysexits.h): a restart cannot help.
-const BAD_CONFIG: u8 = 78;
-
 fn main() -> ExitCode {
-    abort_on_panic();
-    let Arguments { command, options, generate } = match Arguments::try_parse() {
-        Ok(arguments) => arguments,
-        Err(message) => {
-            let _ = message.print();
-            return ExitCode::from(if message.use_stderr() { BAD_CONFIG } else { 0 });
+    program::abort_on_panic();
+    program::run(|Arguments { command, options, generate }| {
+        if let Some(dir) = generate {
+            return Ok(program::generate::<Arguments>(&dir)?);
         }
-    };
-    if let Some(dir) = generate {
-        return generate_into(&dir).map_or_else(|error| fail(1, &error.to_string()), |()| ExitCode::SUCCESS);
-    }
-    if let Some(Command::Claims { json }) = command {
-        return claims(&options, json).map_or_else(|error| fail(1, &error.to_string()), |text| print(&text));
-    }
-    let config = match daemon::read(&options) {
-        Ok(config) => config,
-        Err(error) => return fail(BAD_CONFIG, &error),
-    };
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => return fail(1, &error.to_string()),
-    };
-    let outcome = match command {
-        Some(Command::Devices { json }) => {
-            runtime.block_on(devices(config, &options, json)).map(|text| print(&text))
-        }
-        Some(Command::Claims { .. }) | None => {
-            runtime.block_on(daemon::run(config, &options)).map(|()| ExitCode::SUCCESS)
-        }
-    };
-    runtime.shutdown_background();
-    outcome.unwrap_or_else(|error| fail(1, &error.to_string()))
+        let config = || daemon::read(&options).map_err(Failure::bad_config);
+        let text = match command {
+            None => {
+                program::block_on(daemon::run(config()?, &options))?;
+                return Ok(ExitCode::SUCCESS);
+            }
+            Some(Command::Devices { json }) => program::block_on(devices(config()?, &options, json))?,
+            Some(Command::Claims { json }) => claims(&options, json)?,
+        };
+        Ok(program::print(&text))
+    })
 }
 
-/// Writes the man pages and completions.
-fn generate_into(dir: &Path) -> io::Result<()> {
-    clap_mangen::generate_to(Arguments::command(), dir)?;
-    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-        clap_complete::generate_to(shell, &mut Arguments::command(), "ferrule-nic", dir)?;
-    }
-    Ok(())
-}
-
-/// A panic in a task would end the registration of one resource and nothing else. So it ends the process, which the service
-/// manager starts again.
-fn abort_on_panic() {
-    let print = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        print(panic);
-        std::process::abort();
-    }));
-}
-
-async fn devices(config: Config, options: &Options, json: bool) -> std::io::Result<Text> {
+async fn devices(config: Config, options: &Options, json: bool) -> io::Result<Text> {
     let watch = Watch::open()?;
     let mut tracker = Tracker::start(config, options, &watch).await?;
     let plan = tracker.preview();
@@ -101,16 +61,4 @@ fn claims(options: &Options, json: bool) -> io::Result<Text> {
         true => Text::json(format_args!("{:#}\n", list::to_json(&entries))),
         false => Text::lines(list::to_text(&entries)),
     })
-}
-
-fn print(text: &Text) -> ExitCode {
-    // A reader such as `head` may close the pipe.
-    let _ = std::io::stdout().write_all(text.as_bytes());
-    ExitCode::SUCCESS
-}
-
-fn fail(status: u8, error: &str) -> ExitCode {
-    // `eprintln!` panics if it cannot write.
-    let _ = writeln!(std::io::stderr(), "ferrule-nic: {}", Line::new(error));
-    ExitCode::from(status)
 }

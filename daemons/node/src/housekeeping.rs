@@ -9,8 +9,8 @@ use std::os::fd::AsFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::{self, Stdio};
-use std::time::Duration;
 
+use ferrule_daemon::Pauses;
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, getppid};
@@ -19,8 +19,8 @@ use tokio::time::{Instant, sleep};
 
 use crate::arguments::{CHILD, Options};
 
-/// The wait before the next start. It doubles from the first to the last, and begins anew after a child that ran as long as the last.
-const WAITS: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// The pauses before the next start. They begin anew after a child that ran as long as the longest one.
+const PAUSES: Pauses = Pauses::millis(1000, 60_000);
 /// Where the program is if it is not beside this one.
 pub const INSTALLED: &str = "/opt/cni/bin/ferrule";
 
@@ -55,8 +55,7 @@ fn with_root<const N: usize>(words: [OsString; N], options: &Options) -> Vec<OsS
 async fn keep(program: &PathBuf, words: Option<Vec<OsString>>) {
     let Some(words) = words else { return };
     let name = words.first().map(OsString::as_os_str).unwrap_or_default().display();
-    let [first, last] = WAITS;
-    let mut wait = first;
+    let mut ends = 0_u32;
     loop {
         let started = Instant::now();
         let ended = match spawn(program, &words) {
@@ -66,12 +65,10 @@ async fn keep(program: &PathBuf, words: Option<Vec<OsString>>) {
             },
             Err(error) => format!("cannot be started: {error}"),
         };
-        if started.elapsed() >= last {
-            wait = first;
-        }
+        ends = if started.elapsed() >= PAUSES.longest { 1 } else { ends.saturating_add(1) };
+        let wait = PAUSES.after(ends);
         log!("{} {name} {ended}; starts again in {} s", program.display(), wait.as_secs());
         sleep(wait).await;
-        wait = last.min(wait * 2);
     }
 }
 

@@ -15,13 +15,8 @@
 //! - [`status`], [`serve`], [`probe`], [`cleanup`] and [`left_overs`] are for administrators.
 //! - [`daemon`] and [`arguments`] are the process.
 
-/// Writes a line to standard error, without what a terminal obeys. `eprintln!` panics if that fails, for example on a full disk.
-macro_rules! log {
-    ($($text:tt)*) => {{
-        use std::io::Write as _;
-        let _ = writeln!(std::io::stderr(), "{}", cni_common::line::Line::new(format_args!($($text)*)));
-    }};
-}
+#[macro_use]
+extern crate ferrule_daemon;
 
 pub mod api;
 pub mod arguments;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, SystemTime};
 
 use cni_common::line::Line;
+use ferrule_daemon::Metrics;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -155,55 +156,30 @@ fn ready(figures: &Figures) -> String {
 }
 
 fn metrics(figures: &Figures) -> String {
-    let mut text = String::new();
-    let mut add = |name: &str, kind: &str, help: &str, rows: &[(String, String)]| {
-        let _ = writeln!(text, "# HELP ferrule_node_{name} {help}\n# TYPE ferrule_node_{name} {kind}");
-        for (labels, value) in rows {
-            let _ = writeln!(text, "ferrule_node_{name}{labels} {value}");
-        }
-    };
-    let one = |value: &dyn ToString| vec![(String::new(), value.to_string())];
-    let Figures { nodes, routes, failures, syncs, sync_seconds, requests, problems, .. } = figures;
-    let labelled = |label: &str, rows: &[(&'static str, usize)]| -> Vec<_> {
-        rows.iter().map(|(key, count)| (format!("{{{label}=\"{key}\"}}"), count.to_string())).collect()
-    };
-    let words = Word::ALL.map(|word| {
-        let key = word.to_string().replace(' ', "_");
-        (format!("{{word=\"{key}\"}}"), u8::from(word == figures.word).to_string())
-    });
-    let age = figures.oldest.map(|at| SystemTime::now().duration_since(at).unwrap_or_default().as_secs());
-    add(
-        "ready",
-        "gauge",
-        "1 if the word is ready or degraded, as /readyz.",
-        &one(&u8::from(figures.word.serves())),
-    );
-    add("word", "gauge", "1 for what the daemon says of this node.", &words);
-    add(
-        "reasons",
-        "gauge",
-        "Reasons for a word that is not ready, by code.",
-        &labelled("code", &figures.counts),
-    );
-    add("peers", "gauge", "Other nodes by how they stand.", &labelled("state", &figures.peers));
-    if let Some(age) = age {
-        add("oldest_proof_age_seconds", "gauge", "The age of the oldest last answer.", &one(&age));
+    let mut metrics = Metrics::new("ferrule_node_");
+    let serves = u8::from(figures.word.serves());
+    metrics.one("ready", "gauge", "1 if the word is ready or degraded, as /readyz.", serves);
+    let words = Word::ALL.map(|word| (word.to_string().replace(' ', "_"), u8::from(word == figures.word)));
+    metrics.add(("word", "gauge", "1 for what the daemon says of this node."), "word", words);
+    let counts = figures.counts.iter().copied();
+    metrics.add(("reasons", "gauge", "Reasons for a word that is not ready, by code."), "code", counts);
+    metrics.add(("peers", "gauge", "Other nodes by how they stand."), "state", figures.peers.iter().copied());
+    if let Some(at) = figures.oldest {
+        let age = SystemTime::now().duration_since(at).unwrap_or_default().as_secs();
+        metrics.one("oldest_proof_age_seconds", "gauge", "The age of the oldest last answer.", age);
     }
-    add("api_connected", "gauge", "1 if the nodes are followed.", &one(&u8::from(figures.connected)));
-    add("api_failures_total", "counter", "Failed connections to the API server.", &one(failures));
-    add("nodes", "gauge", "Other nodes of the cluster.", &one(nodes));
-    add(
-        "networks",
-        "gauge",
-        "podCIDRs of other nodes by the way to them.",
-        &labelled("way", &figures.networks),
-    );
-    add("routes", "gauge", "Routes of this daemon in the kernel.", &one(routes));
-    add("problems", "gauge", "Parts that do not work.", &one(problems));
-    add("syncs_total", "counter", "How often the kernel was compared with the plan.", &one(syncs));
-    add("sync_seconds_total", "counter", "The time that this took.", &one(sync_seconds));
-    add("route_requests_total", "counter", "Requests to the kernel that changed a route.", &one(requests));
-    text
+    metrics.one("api_connected", "gauge", "1 if the nodes are followed.", u8::from(figures.connected));
+    metrics.one("api_failures_total", "counter", "Failed connections to the API server.", figures.failures);
+    metrics.one("nodes", "gauge", "Other nodes of the cluster.", figures.nodes);
+    let networks = figures.networks.iter().copied();
+    metrics.add(("networks", "gauge", "podCIDRs of other nodes by the way to them."), "way", networks);
+    metrics.one("routes", "gauge", "Routes of this daemon in the kernel.", figures.routes);
+    metrics.one("problems", "gauge", "Parts that do not work.", figures.problems);
+    metrics.one("syncs_total", "counter", "How often the kernel was compared with the plan.", figures.syncs);
+    metrics.one("sync_seconds_total", "counter", "The time that this took.", figures.sync_seconds);
+    let requests = "Requests to the kernel that changed a route.";
+    metrics.one("route_requests_total", "counter", requests, figures.requests);
+    metrics.text()
 }
 
 #[cfg(test)]

@@ -100,7 +100,7 @@ fn the_template_with_claims_is_a_template() {
     fs::write(&file, text).unwrap();
     Template::read(&parsed(["--template", file.to_str().unwrap()])).unwrap();
     let plugins = serde_json::from_str::<Value>(text).unwrap()["plugins"].take();
-    assert_eq!(items(&plugins).last(), Some(&json!({"type": "host-device", "claims": true})));
+    assert_eq!(items(&plugins).last(), Some(&json!({"type": "claims"})));
 }
 
 #[test]

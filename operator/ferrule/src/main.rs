@@ -16,6 +16,7 @@ const PLUGINS: &[&Plugin] = &[
     &ferrule_bandwidth::PLUGIN,
     &ferrule_bridge::PLUGIN,
     &ferrule_chain::PLUGIN,
+    &ferrule_claims::PLUGIN,
     &ferrule_dhcp::PLUGIN,
     &ferrule_dummy::PLUGIN,
     &ferrule_firewall::PLUGIN,

@@ -13,6 +13,7 @@ use super::*;
 use crate::action::Timing;
 use crate::binding::{Binding, Id};
 use crate::lease::Lease;
+use crate::lease::Millis;
 use crate::link::{Interface, Ipv6};
 use crate::message::tests::client;
 use crate::registry::Daemon;

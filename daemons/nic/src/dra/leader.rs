@@ -2,12 +2,10 @@
 //! plugins.
 
 use std::fs::{self, File};
-use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use ferrule_kernel::file;
-use tokio::task::spawn_blocking;
+use ferrule_daemon::alone;
 use tokio::time::sleep;
 
 /// The pause after the file could not be locked.
@@ -15,25 +13,17 @@ const PAUSE: Duration = Duration::from_secs(2);
 
 /// Waits until this process has the lock in the driver's folder. It leads as long as the file is open.
 pub async fn lead(folder: &Path) -> File {
-    let path = folder.join("lock");
-    let mut reported = false;
+    let mut is_told = false;
     loop {
-        match lock(&path).await {
+        // What is missing shows when the lock is taken.
+        let _ = fs::create_dir_all(folder);
+        let waits = "another instance leads: waits until it ends, and prepares claims meanwhile";
+        match alone(&folder.join("lock"), waits).await {
             Ok(lock) => return lock,
-            Err(error) if !reported => log!("cannot lock {}: {error}", path.display()),
+            Err(error) if !is_told => log!("cannot lock {error}"),
             Err(_) => {}
         }
-        reported = true;
+        is_told = true;
         sleep(PAUSE).await;
     }
-}
-
-async fn lock(path: &Path) -> io::Result<File> {
-    path.parent().map_or(Ok(()), fs::create_dir_all)?;
-    let file = file::open_lock(path, 0o644)?;
-    if file.try_lock().is_ok() {
-        return Ok(file);
-    }
-    log!("another instance leads: waits until it ends, and prepares claims meanwhile");
-    spawn_blocking(move || file.lock().map(|()| file)).await?
 }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrule_daemon::Pauses;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
@@ -23,9 +24,8 @@ const WINDOW: Duration = Duration::from_millis(200);
 const REFRESH: Duration = Duration::from_secs(300);
 /// The seconds after which the API server ends a watch.
 const WATCH: u32 = 290;
-/// The first pause after a failure. It doubles up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(500);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The pauses after failures.
+const PAUSES: Pauses = Pauses::millis(500, 30_000);
 /// The status of a request for an object that does not exist.
 const NOT_FOUND: u16 = 404;
 
@@ -52,11 +52,11 @@ impl Publisher {
 
     /// Publishes until the list of devices ends.
     pub(super) async fn run(mut self) {
-        let (mut pause, mut reported) = (FIRST_PAUSE, String::new());
+        let (mut failures, mut reported) = (0_u32, String::new());
         loop {
             match self.pass().await {
                 Ok((slices, version)) => {
-                    (pause, reported) = (FIRST_PAUSE, String::new());
+                    (failures, reported) = (0, String::new());
                     if !self.wait(&slices, &version).await {
                         return;
                     }
@@ -68,10 +68,10 @@ impl Publisher {
                         log!("{}: the ResourceSlices: {problem}", self.driver);
                         reported = problem;
                     }
-                    if let Ok(Err(_)) = timeout(pause, self.nics.wait_for(|_| false)).await {
+                    failures = failures.saturating_add(1);
+                    if let Ok(Err(_)) = timeout(PAUSES.after(failures), self.nics.wait_for(|_| false)).await {
                         return;
                     }
-                    pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
         }
@@ -159,7 +159,7 @@ impl Publisher {
         let foreign = async {
             let Ok(events) = self.cluster.ask(slices.watch(&params, version)).await else {
                 // The next pass reports the problem.
-                return sleep(FIRST_PAUSE).await;
+                return sleep(PAUSES.first).await;
             };
             let mut events = std::pin::pin!(events);
             while let Some(Ok(event)) = events.next().await {
@@ -176,7 +176,7 @@ impl Publisher {
                 }
             }
             // The API server has ended it, or is away.
-            sleep(FIRST_PAUSE).await;
+            sleep(PAUSES.first).await;
         };
         tokio::select! {
             () = foreign => true,

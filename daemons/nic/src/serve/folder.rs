@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::AddWatchFlags;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -20,7 +20,7 @@ pub fn watch_folder(folder: PathBuf) -> watch::Receiver<u64> {
     let (changes, receiver) = watch::channel(0);
     tokio::spawn(async move {
         while !changes.is_closed() {
-            match watch(&folder) {
+            match nearest(&folder) {
                 Ok(watch) => {
                     // What has changed before the watch began.
                     changes.send_modify(|count| *count += 1);
@@ -40,25 +40,19 @@ pub fn watch_folder(folder: PathBuf) -> watch::Receiver<u64> {
 }
 
 /// Watches the folder, or as long as it is missing the nearest folder above it. The descriptor is readable after the first event.
-fn watch(folder: &Path) -> io::Result<AsyncFd<OwnedFd>> {
-    let flags = AddWatchFlags::IN_CREATE
+fn nearest(folder: &Path) -> io::Result<AsyncFd<OwnedFd>> {
+    let events = AddWatchFlags::IN_CREATE
         | AddWatchFlags::IN_DELETE
         | AddWatchFlags::IN_MOVE
         | AddWatchFlags::IN_DELETE_SELF
         | AddWatchFlags::IN_MOVE_SELF;
-    let queue = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-    let nearest = || folder.ancestors().find(|path| path.exists());
+    let find = || folder.ancestors().find(|path| path.exists()).ok_or(io::ErrorKind::NotFound);
     loop {
-        let watched = nearest().ok_or(io::ErrorKind::NotFound)?;
-        queue.add_watch(watched, flags)?;
+        let watched = find()?;
+        let watch = ferrule_daemon::watch(watched, events)?;
         // Nothing has appeared below it before the watch began.
-        if nearest() == Some(watched) {
-            break;
+        if find()? == watched {
+            return Ok(watch);
         }
     }
-    #[expect(
-        deprecated,
-        reason = "its successor is unsafe; an OwnedFd keeps its descriptor, which is all that this demands"
-    )]
-    AsyncFd::new(queue.into())
 }

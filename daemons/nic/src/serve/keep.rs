@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ferrule_daemon::Pauses;
 use ferrule_nic_proto::v1beta1::device_plugin_server::DevicePluginServer;
 use ferrule_nic_proto::v1beta1::registration_client::RegistrationClient;
 use ferrule_nic_proto::v1beta1::{RegisterRequest, VERSION};
@@ -21,10 +22,8 @@ use super::{Served, connect};
 const REGISTER: Duration = Duration::from_secs(30);
 /// How long after Register the kubelet may call ListAndWatch: it dials for up to 10 seconds.
 const LISTEN: Duration = Duration::from_secs(10);
-/// The first pause after a failure: a new kubelet refuses connections for a moment, between bind and listen. It doubles up to
-/// the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The pauses after failures: a new kubelet refuses connections for a moment, between bind and listen.
+const PAUSES: Pauses = Pauses::millis(100, 30_000);
 
 /// The sockets of one resource.
 struct Keeper {
@@ -40,7 +39,7 @@ pub async fn keep_registered(served: Arc<Served>, folder: watch::Receiver<u64>, 
     let own = served.folder.join(served.resource.socket_name());
     let kubelet = served.folder.join("kubelet.sock");
     let mut keeper = Keeper { served, own, kubelet, folder, stop };
-    let (mut pause, mut reported, mut asked) = (FIRST_PAUSE, String::new(), None);
+    let (mut failures, mut reported, mut asked) = (0_u32, String::new(), None);
     loop {
         if identity(&keeper.kubelet).is_none() {
             log!("{}: waits for {}", keeper.served.resource.name, keeper.kubelet.display());
@@ -53,15 +52,15 @@ pub async fn keep_registered(served: Arc<Served>, folder: watch::Receiver<u64>, 
         }
         let Err(problem) = outcome else { continue };
         if asked.replace(seen) != Some(seen) || began.elapsed() > LISTEN * 2 {
-            (pause, reported) = (FIRST_PAUSE, String::new());
+            (failures, reported) = (0, String::new());
         }
         // A problem that stays is reported once.
         if problem != reported {
             log!("{}: {problem}", keeper.served.resource.name);
             reported = problem;
         }
-        let retry = Instant::now() + pause;
-        pause = (pause * 2).min(LONGEST_PAUSE);
+        failures = failures.saturating_add(1);
+        let retry = Instant::now() + PAUSES.after(failures);
         // A new kubelet is asked at once.
         keeper.wait(Some(retry), |kubelet| (identity(kubelet) != Some(seen)).then_some(())).await;
     }

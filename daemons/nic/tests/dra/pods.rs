@@ -1,4 +1,4 @@
-//! From the claim to the pod and back: the driver's record, ADD and DEL of `host-device`, and the claim's status.
+//! From the claim to the pod and back: the driver's record, ADD and DEL of `claims`, and the claim's status.
 
 use cni_lab::testing::dra_manager_state;
 use cni_lab::{Place as _, Pod, bin_dir};
@@ -20,7 +20,7 @@ impl Kubelet<'_> {
         let path = |name: &str| cluster.path(name).display().to_string();
         let network = Network::from_value(&json!({"name": "pods", "cniVersion": "1.0.0", "plugins": [
             {"type": "ptp", "ipam": {"type": "host-local", "subnet": "10.244.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]}},
-            {"type": "host-device", "claims": true, "dataDir": path("data"), "kubeletDir": path("kubelet")}]}));
+            {"type": "claims", "dataDir": path("data"), "kubeletDir": path("kubelet")}]}));
         Kubelet { cluster, plugin: cluster.dra_kubelet(DraRelease::V1_34), network: network.unwrap() }
     }
 

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use ferrule_daemon::Pauses;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
@@ -98,7 +99,7 @@ pub async fn run(
 
 /// Twice as long after each failure, and random: all nodes would come back at once otherwise.
 fn pause(attempt: u32, most: Duration) -> Duration {
-    let whole = PAUSE.saturating_mul(1 << attempt.saturating_sub(1).min(10)).min(most);
+    let whole = Pauses { first: PAUSE, longest: most }.after(attempt);
     whole.mul_f64(0.5 + random() / 2.0)
 }
 

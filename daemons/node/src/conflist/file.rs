@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use ferrule_kernel::file;
 use ferrule_kit::fold::first;
-use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::inotify::AddWatchFlags;
 use serde_json::Value;
 use tokio::io::unix::AsyncFd;
 
@@ -97,7 +97,10 @@ fn appended(conflist: &Value) -> &[Value] {
 /// It is gone already, or this user has too many of them.
 pub fn watch(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
     // The kernel tells of a name that is removed as a change of the attributes, and at once.
-    notices(path, AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF)
+    ferrule_daemon::watch(
+        path,
+        AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_ATTRIB | AddWatchFlags::IN_MOVE_SELF,
+    )
 }
 
 /// A descriptor that is readable when the conflist's folder has got or lost a file: runtimes take the first one.
@@ -106,17 +109,10 @@ pub fn watch(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
 /// There is no folder, or this user has too many descriptors.
 pub fn watch_folder(path: &Path) -> io::Result<AsyncFd<OwnedFd>> {
     let moved = AddWatchFlags::IN_MOVED_TO | AddWatchFlags::IN_MOVED_FROM;
-    notices(path.parent().unwrap_or(path), AddWatchFlags::IN_CREATE | AddWatchFlags::IN_DELETE | moved)
-}
-
-fn notices(path: &Path, flags: AddWatchFlags) -> io::Result<AsyncFd<OwnedFd>> {
-    let queue = Inotify::init(InitFlags::IN_NONBLOCK | InitFlags::IN_CLOEXEC)?;
-    queue.add_watch(path, flags)?;
-    #[expect(
-        deprecated,
-        reason = "its successor is unsafe; an OwnedFd keeps its descriptor, which is all that this demands"
-    )]
-    AsyncFd::new(queue.into())
+    ferrule_daemon::watch(
+        path.parent().unwrap_or(path),
+        AddWatchFlags::IN_CREATE | AddWatchFlags::IN_DELETE | moved,
+    )
 }
 
 /// Removes the conflist if it is ours and has other networks: it could not be replaced, and its addresses are another node's. Returns

@@ -5,27 +5,29 @@ mod report;
 mod state;
 mod voice;
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
+use ferrule_daemon::{Pauses, node_name};
+use ferrule_kit::cluster::LOCK_FILE;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use self::state::State;
 use crate::arguments::Options;
 use crate::plan_file::{Identity, Keeper};
 use crate::proof::{self, Proofs};
-use crate::{api, housekeeping, serve, status};
+use crate::{api, housekeeping, serve};
 
 /// How long changes are collected before a sync.
 const WINDOW: Duration = Duration::from_millis(20);
 /// The least time until the next sync that the kernel's messages cause: another program may undo our changes all the time.
 const CALM: Duration = Duration::from_millis(200);
-/// The shortest and the longest time until a failed sync is tried again.
-const RETRY: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
+/// The time until a failed sync is tried again.
+const RETRY: Pauses = Pauses::millis(1000, 60_000);
 /// How long the first answer of the API server may take before the plan on disk counts.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The most messages between two tasks.
@@ -37,8 +39,8 @@ const QUEUE: usize = 256;
 /// The options or the kernel do not let it start.
 pub async fn run(options: Options) -> Result<()> {
     let mut signals = [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?];
-    let node = node_name(&options)?;
-    let Some(_lock) = lock(&options, &mut signals).await? else { return Ok(()) };
+    let node = node_name(options.node_name.as_deref()).context("this node has no name: give --node-name")?;
+    let Some(_lock) = alone(&options, &mut signals).await? else { return Ok(()) };
     let (figures, served) = watch::channel(serve::Figures::default());
     let (updates, mut update) = mpsc::channel(QUEUE);
     let (reports, report) = mpsc::channel(QUEUE);
@@ -85,7 +87,7 @@ pub async fn run(options: Options) -> Result<()> {
                 let is_complete = state.sync()?;
                 last = Instant::now();
                 failures = if is_complete { 0 } else { failures.saturating_add(1) };
-                due = (!is_complete).then(|| last + retry(failures));
+                due = (!is_complete).then(|| last + RETRY.after(failures));
             }
             () = sleep_until(look.unwrap_or(last)), if look.is_some() => state.look_again(),
             _ = terminate.recv() => break,
@@ -98,50 +100,13 @@ pub async fn run(options: Options) -> Result<()> {
     Ok(())
 }
 
-fn retry(failures: u32) -> Duration {
-    let [least, most] = RETRY;
-    least.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(most)
-}
-
-fn node_name(options: &Options) -> Result<String> {
-    let given = options.node_name.clone().or_else(|| std::env::var("NODE_NAME").ok());
-    let name = match given.filter(|name| !name.is_empty()) {
-        Some(name) => name,
-        None => nix::unistd::gethostname()?.to_string_lossy().to_lowercase(),
-    };
-    match name.is_empty() {
-        true => bail!("this node has no name: give --node-name"),
-        false => Ok(name),
-    }
-}
-
 /// Waits until no other daemon runs. `None` at a signal.
-async fn lock(options: &Options, [terminate, interrupt]: &mut [Signal; 2]) -> Result<Option<File>> {
-    let mut is_told = false;
-    loop {
-        if let Some(lock) =
-            status::lock(&options.state).with_context(|| options.state.display().to_string())?
-        {
-            return Ok(Some(lock));
-        }
-        if !std::mem::replace(&mut is_told, true) {
-            log!("another ferrule-node runs: waits until it ends");
-        }
-        tokio::select! {
-            () = sleep(Duration::from_secs(1)) => {}
-            _ = terminate.recv() => return Ok(None),
-            _ = interrupt.recv() => return Ok(None),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn retries_grow_and_end() {
-        let seconds = [1, 2, 3, 8, u32::MAX].map(|failures| retry(failures).as_secs());
-        assert_eq!(seconds, [1, 2, 4, 60, 60]);
+async fn alone(options: &Options, [terminate, interrupt]: &mut [Signal; 2]) -> Result<Option<File>> {
+    fs::create_dir_all(&options.state).with_context(|| options.state.display().to_string())?;
+    let path = options.state.join(LOCK_FILE);
+    tokio::select! {
+        lock = ferrule_daemon::alone(&path, "another ferrule-node runs: waits until it ends") => Ok(Some(lock?)),
+        _ = terminate.recv() => Ok(None),
+        _ = interrupt.recv() => Ok(None),
     }
 }

@@ -1,10 +1,10 @@
 //! What the table has dropped, for metrics and `status`.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use anyhow::Result;
+use ferrule_daemon::Metrics;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables;
 use serde::Serialize;
@@ -74,33 +74,23 @@ pub fn metrics() -> String {
 }
 
 fn text(drops: &Drops) -> String {
-    let mut text = String::new();
-    let mut add = |name: &str, kind: &str, help: &str, rows: &[(String, u64)]| {
-        let _ = writeln!(
-            text,
-            "# HELP ferrule_node_guard_{name} {help}\n# TYPE ferrule_node_guard_{name} {kind}"
-        );
-        for (labels, value) in rows {
-            let _ = writeln!(text, "ferrule_node_guard_{name}{labels} {value}");
-        }
-    };
-    let rows = |label: &str, counts: &BTreeMap<String, u64>| -> Vec<(String, u64)> {
-        // A pod cannot choose the name of its link on the node, but an administrator may.
-        let is_plain = |name: &&String| name.chars().all(|c| c.is_ascii_graphic() && !"\"\\".contains(c));
-        let plain = counts.iter().filter(|(name, _)| is_plain(name));
-        plain.map(|(name, count)| (format!("{{{label}=\"{name}\"}}"), *count)).collect()
+    let mut metrics = Metrics::new("ferrule_node_guard_");
+    // A pod cannot choose the name of its link on the node, but an administrator may.
+    let is_plain = |name: &&String| name.chars().all(|c| c.is_ascii_graphic() && !"\"\\".contains(c));
+    let plain = |counts: &BTreeMap<String, u64>| -> Vec<(String, u64)> {
+        { counts.iter() }
+            .filter(|(name, _)| is_plain(name))
+            .map(|(name, count)| (name.clone(), *count))
+            .collect()
     };
     let is_active = u64::from(!drops.chains.is_empty());
-    add("active", "gauge", "1 if the table that checks packets is there.", &[(String::new(), is_active)]);
-    add(
-        "drops_total",
-        "counter",
-        "Dropped packets by the chain of the table.",
-        &rows("chain", &drops.chains),
-    );
-    let help = "Dropped packets whose source is not the pod's, by the pod's link.";
-    add("forged_total", "counter", help, &rows("link", &drops.links));
-    text
+    metrics.one("active", "gauge", "1 if the table that checks packets is there.", is_active);
+    let chains = ("drops_total", "counter", "Dropped packets by the chain of the table.");
+    metrics.add(chains, "chain", plain(&drops.chains));
+    let links =
+        ("forged_total", "counter", "Dropped packets whose source is not the pod's, by the pod's link.");
+    metrics.add(links, "link", plain(&drops.links));
+    metrics.text()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::future::pending;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use ferrule_daemon::Pauses;
 use ferrule_kernel::ip::IpFamily;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -24,8 +25,8 @@ const LOOK: Duration = Duration::from_secs(10);
 const CALM: Duration = Duration::from_secs(30);
 /// So many requests to this node without an answer make it look at the endpoint: before they are a loss.
 const DOUBT: u32 = 2;
-/// The shortest and the longest time until a failed attachment is tried again.
-const RETRY: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(60)];
+/// The time until a failed attachment is tried again.
+const RETRY: Pauses = Pauses::millis(5000, 60_000);
 /// The least time between two changes of the output, and the most time between two ages: a fixed part and one for each peer.
 const CHANGES: [Duration; 2] = [Duration::from_millis(200), Duration::from_micros(400)];
 const AGES: [Duration; 2] = [Duration::from_secs(5), Duration::from_millis(10)];
@@ -181,10 +182,8 @@ impl Keeper {
             }
             Err((why, is_failure)) => {
                 if is_failure {
-                    let [least, most] = RETRY;
-                    let wait = most.min(least.saturating_mul(1 << self.failures.min(10)));
-                    (self.due, self.failures) =
-                        (Some(Instant::now() + wait), self.failures.saturating_add(1));
+                    self.failures = self.failures.saturating_add(1);
+                    self.due = Some(Instant::now() + RETRY.after(self.failures));
                 }
                 // A plugin may be replaced just now: the second attempt counts.
                 let missing = match self.refused {

@@ -1,6 +1,5 @@
 //! `status.json`, and the lock that says whether a daemon runs.
 
-use std::fs::{self, File, TryLockError};
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -173,30 +172,15 @@ pub fn write(state: &Path, status: &Status) -> io::Result<()> {
     }
 }
 
-/// Takes the lock of the one daemon that may run. `None` if another one has it.
-///
-/// # Errors
-/// The folder or the file cannot be made.
-pub fn lock(state: &Path) -> io::Result<Option<File>> {
-    fs::create_dir_all(state)?;
-    let path = state.join(LOCK_FILE);
-    let file = file::open_lock(&path, 0o644)
-        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
-    match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
-}
-
 /// Whether a daemon runs.
 pub fn runs(state: &Path) -> bool {
-    let file = file::open(&state.join(LOCK_FILE));
-    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    file::is_locked(&state.join(LOCK_FILE))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -211,16 +195,5 @@ mod tests {
         assert_eq!(read(folder.path()).unwrap(), Some(status));
         fs::write(folder.path().join("status.json"), "[").unwrap();
         assert!(read(folder.path()).unwrap_err().to_string().contains("status.json: "));
-    }
-
-    #[test]
-    fn one_daemon_has_the_lock() {
-        let folder = tempfile::tempdir().unwrap();
-        let state = folder.path().join("a/b");
-        assert!(!runs(&state));
-        let first = lock(&state).unwrap();
-        assert!(first.is_some() && lock(&state).unwrap().is_none() && runs(&state));
-        drop(first);
-        assert!(!runs(&state) && lock(&state).unwrap().is_some());
     }
 }

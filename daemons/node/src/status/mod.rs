@@ -4,6 +4,6 @@ mod file;
 mod health;
 mod print;
 
-pub use file::{Api, Conflist, Network, Node, PENDING, Reason, Source, Status, Way, lock, read, runs, write};
+pub use file::{Api, Conflist, Network, Node, PENDING, Reason, Source, Status, Way, read, runs, write};
 pub use health::{Health, Row};
 pub use print::print;

@@ -1,7 +1,7 @@
 //! Devices that a pod has by a claim of Dynamic Resource Allocation (DRA).
 //!
-//! The driver, `ferrule-nic`, writes a [`record`] of each claim and pod before the kubelet starts the pod's sandbox. ADD of `host-device`
-//! with the key `claims` reads the pod's records from the [`folder`], and [`kubelet_state`] tells it whether one is missing. What ADD
+//! The driver, `ferrule-nic`, writes a [`record`] of each claim and pod before the kubelet starts the pod's sandbox. ADD of the
+//! plugin `claims` reads the pod's records from the [`folder`], and [`kubelet_state`] tells it whether one is missing. What ADD
 //! has made of them is in an [`attached`] file, until DEL. [`network`] says which configurations a claim may bring along.
 
 mod address;

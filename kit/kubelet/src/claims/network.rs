@@ -17,7 +17,7 @@ pub const IPAM: [&str; 3] = ["host-local", "static", "dhcp"];
 const MAX_PLUGINS: usize = 8;
 
 /// The keys of a plugin that a claim must not have: ADD sets those that name the device, and the others lead to the node.
-const REFUSED: [&str; 20] = [
+const REFUSED: [&str; 19] = [
     "name",
     "cniVersion",
     "prevResult",
@@ -32,7 +32,6 @@ const REFUSED: [&str; 20] = [
     "resourceName",
     "podResourcesSocket",
     "checkpoint",
-    "claims",
     "master",
     "linkInContainer",
     "dataDir",

@@ -4,16 +4,15 @@ use std::collections::BTreeSet;
 use std::io;
 
 use cni_common::spec::{CniError, NetConf};
-use ferrule_host_device::claims::config::Conf;
-use ferrule_host_device::claims::{is_on, pod};
+use ferrule_claims::config::Conf;
+use ferrule_claims::{NAME, pod};
 
 use super::networks::Network;
 use super::{Finding, Subject};
 
 const NO_RECORD: &str =
     "start ferrule-nic on the node; delete the pod if the kubelet has prepared the claim already";
-const NO_NETWORK: &str =
-    "chain {\"type\": \"host-device\", \"claims\": true} behind the plugins of the pods' network";
+const NO_NETWORK: &str = "chain {\"type\": \"claims\"} behind the plugins of the pods' network";
 
 /// A pod and a claim, each by its UID.
 type Pair = (String, String);
@@ -30,14 +29,13 @@ struct Facts {
 /// Looks at the claims of all networks that attach them, and in the default place.
 pub fn judge(networks: &[Network]) -> Subject {
     let of_network = |network: &Network| -> Vec<(String, Conf)> {
-        let plugins = network.plugins.iter().filter(|plugin| plugin["type"] == "host-device");
-        let configs = plugins.filter_map(|plugin| {
+        let plugins = network.plugins.iter().filter(|plugin| plugin["type"] == NAME);
+        let confs = plugins.filter_map(|plugin| {
             let mut config = plugin.clone();
             config["name"] = network.name.clone().into();
-            NetConf::parse(config.to_string().into_bytes()).ok()
+            Conf::read(&NetConf::parse(config.to_string().into_bytes()).ok()?).ok()
         });
-        let of_claims = configs.filter(|config| is_on(config) == Ok(true));
-        of_claims.filter_map(|config| Some((network.subject(), Conf::read_paths(&config).ok()?))).collect()
+        confs.map(|conf| (network.subject(), conf)).collect()
     };
     let mut places: Vec<(String, Conf)> = networks.iter().flat_map(of_network).collect();
     let is_attached = !places.is_empty();

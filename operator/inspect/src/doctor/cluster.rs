@@ -1,6 +1,5 @@
 //! `ferrule-node`: whether it runs on a node whose conflist it has written, and the reasons in its status file.
 
-use std::fs::TryLockError;
 use std::path::Path;
 
 use ferrule_kernel::file;
@@ -19,7 +18,7 @@ pub fn judge(conf_dir: &Path, state: &Path) -> Option<Subject> {
     let files = configurations(conf_dir);
     let conflist = files.iter().find(|path| is_its(path))?;
     let (mut findings, mut seen) = (Vec::new(), "runs".to_owned());
-    if !runs(state) {
+    if !file::is_locked(&state.join(LOCK_FILE)) {
         let problem = format!("does not run, and {} is its", conflist.display());
         findings.push(Finding::error(SUBJECT, format!("{problem}: routes to new nodes are missing"), START));
     }
@@ -59,11 +58,6 @@ fn is_its(path: &Path) -> bool {
     let value: Option<Value> =
         file::read_named(path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
     value.is_some_and(|value| value[CONFLIST_MARK].is_object())
-}
-
-fn runs(state: &Path) -> bool {
-    let file = file::open(&state.join(LOCK_FILE));
-    file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Code, NetConf};
-use ferrule_host_device::claims::config::Conf;
-use ferrule_host_device::claims::{is_on, pod};
+use ferrule_claims::config::Conf;
+use ferrule_claims::{NAME, pod};
 use ferrule_kit::state_file::{self, JSON};
 use ferrule_kubelet::claims::{Attached, Record, Step};
 
@@ -19,12 +19,12 @@ use crate::scene::{Names, Process, processes};
 
 /// Where the claims of the node are: the default places, and those that cached configurations name.
 fn places(cache: &Cache) -> Vec<Conf> {
-    let configs = cache.entries.iter().flat_map(|entry| {
-        let plugins = entry.plugins().into_iter().filter(|plugin| plugin["type"] == "host-device");
-        plugins.filter_map(|plugin| NetConf::parse(entry.request(plugin).into_bytes()).ok())
-    });
-    let of_claims = configs.filter(|config| is_on(config) == Ok(true));
-    let mut found: Vec<Conf> = of_claims.filter_map(|config| Conf::read_paths(&config).ok()).collect();
+    let mut found: Vec<Conf> = Vec::new();
+    for entry in &cache.entries {
+        let plugins = entry.plugins().into_iter().filter(|plugin| plugin["type"] == NAME);
+        let configs = plugins.filter_map(|plugin| NetConf::parse(entry.request(plugin).into_bytes()).ok());
+        found.extend(configs.filter_map(|config| Conf::read(&config).ok()));
+    }
     found.push(Conf::default());
     found.dedup();
     found

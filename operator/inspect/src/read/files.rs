@@ -11,10 +11,10 @@ use ferrule_dhcp::list::{self as dhcp, Listed};
 use ferrule_dhcp::wire::Key;
 use ferrule_flannel::state as flannel;
 use ferrule_host_device::remove;
-use ferrule_host_device::state::{FOLDER, State, stem};
+use ferrule_host_device::state::{FOLDER, State};
 use ferrule_host_local::owner;
 use ferrule_host_local::store::{Reserved, Store};
-use ferrule_kit::state_file::{self, JSON, Seen};
+use ferrule_kit::state_file::{self, JSON, Seen, stem};
 use ferrule_tuning::state as tuning;
 
 use super::Scene;

@@ -8,7 +8,8 @@ use cni_common::netns::ContainerNetns;
 use cni_common::plugin::{DelRequest, GcRequest, Verb};
 use cni_common::spec::{CniError, Context as _, Failures};
 use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
-use ferrule_kit::{ipam, leftover, socket, state_file};
+use ferrule_kit::state_file::{self, stem};
+use ferrule_kit::{ipam, leftover, socket};
 
 use crate::config::{bus_id_of, device_of};
 use crate::state::{self, FOLDER, State, is_fallback_name};
@@ -128,8 +129,7 @@ fn of_the_reference(
 pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let mut failures = Failures::default();
     let network = call.config.name();
-    let is_valid =
-        |own: &str| call.valid.iter().any(|one| state::stem(&one.container_id, &one.ifname) == own);
+    let is_valid = |own: &str| call.valid.iter().any(|one| stem(&one.container_id, &one.ifname) == own);
     let give_back = |bytes: &[u8]| {
         let Some(state) = State::parse(bytes).filter(|state| state.network == network) else {
             return Ok(false);

@@ -11,8 +11,7 @@ use cni_common::spec::{CniError, Context as _, Json};
 use ferrule_kernel::netlink::link::{IFF_ALLMULTI, IFF_PROMISC};
 use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kernel::netlink::{Link, Mac, Socket, addr};
-use ferrule_kit::hash::sha512_hex;
-use ferrule_kit::state_file::{self, JSON, StateFile};
+use ferrule_kit::state_file::{self, JSON, StateFile, stem};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::{self, Identity, OtherEnd};
@@ -231,15 +230,6 @@ fn mac_of(link: &Link) -> String {
 /// The state file of an attachment.
 pub fn file(network: &str, container_id: &str, ifname: &str) -> StateFile {
     StateFile::new(Path::new(FOLDER), &stem(container_id, ifname), JSON, network)
-}
-
-/// The longest stem in bytes that is not hashed. File names have at most 255.
-const MAX_STEM: usize = 200;
-
-/// The name of the file without its extension. Neither part contains a colon. A long container ID is hashed.
-pub fn stem(container_id: &str, ifname: &str) -> String {
-    let plain = format!("{container_id}:{ifname}");
-    if plain.len() > MAX_STEM { sha512_hex(&plain, 64) } else { plain }
 }
 
 /// Whether the name is `dev` and a number (`default_device_exit_net` in net/core/dev.c).

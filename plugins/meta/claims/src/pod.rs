@@ -7,7 +7,7 @@ use cni_common::spec::{CniError, Code};
 use ferrule_kubelet::Pod;
 use ferrule_kubelet::claims::{KubeletState, Record, folder, is_uid};
 
-use super::config::Conf;
+use crate::config::Conf;
 
 /// What helps with a record that cannot be read.
 const BROKEN: &str = "remove the named file, then delete the pod: ferrule-nic writes a record when the kubelet prepares the claim for the next pod";
@@ -61,7 +61,7 @@ pub fn kubelet_state(conf: &Conf) -> Result<Option<KubeletState>, CniError> {
     let parsed = KubeletState::parse(&bytes, &conf.driver);
     parsed.map(Some).map_err(|why| {
         let error = unknown(step, &io::Error::other(format!("{}: {why}", path.display())));
-        error.with_remedy("the key claims needs a kubelet of Kubernetes 1.32 or later")
+        error.with_remedy("the plugin claims needs a kubelet of Kubernetes 1.32 or later")
     })
 }
 

@@ -1,9 +1,7 @@
-//! The key `claims`: the devices of a pod's claims, with addresses, routes and the plugins of a claim's configuration.
+//! The devices of a pod's claims, with addresses, routes and the plugins of a claim's configuration.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "common/claims.rs"]
-mod claims;
 mod common;
 
 use cni_lab::testing::{Trace, addresses, link, mac, overlay, ports, try_link, with_prev};
@@ -11,11 +9,10 @@ use cni_lab::{Place as _, kernel_module};
 use cni_runner::Attachment;
 use serde_json::{Value, json};
 
-use self::claims::{
-    ATTACHED, UID, attached, attachment, chained, claims_node, device, eth0, kubelet_has, of_uid, prepare,
-    write_record,
+use self::common::{
+    ATTACHED, RECORDS, UID, assert_as, attached, attachment, chained, claims_node, device, eth0, kubelet_has,
+    of_uid, prepare, write_record,
 };
-use self::common::{RECORDS, assert_as};
 
 const OTHER_POD: &str = "ffff";
 

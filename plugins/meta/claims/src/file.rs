@@ -3,10 +3,8 @@
 use std::path::Path;
 
 use cni_common::spec::{CniError, Code, Context as _};
-use ferrule_kit::state_file::{JSON, StateFile};
+use ferrule_kit::state_file::{JSON, StateFile, stem};
 use ferrule_kubelet::claims::Attached;
-
-use crate::state::stem;
 
 /// The file of an attachment, which need not exist.
 pub fn of(folder: &Path, network: &str, container_id: &str, ifname: &str) -> StateFile {
@@ -22,7 +20,7 @@ pub fn find(file: &StateFile) -> Result<Option<Attached>, CniError> {
     let failed = |why| CniError::new(Code::Io, format!("read what ADD has made of the claims: {why}"));
     let attached = Attached::parse(&bytes).map_err(failed)?;
     if attached.is_none() {
-        eprintln!("host-device: ignores a torn file of claims");
+        eprintln!("claims: ignores a torn file of claims");
     }
     Ok(attached)
 }

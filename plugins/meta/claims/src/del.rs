@@ -2,13 +2,12 @@
 
 use cni_common::plugin::{DelRequest, Environment, GcRequest};
 use cni_common::spec::{CniError, Failures};
-use ferrule_kit::state_file;
+use ferrule_kit::state_file::{self, stem};
 use ferrule_kubelet::claims::Attached;
 
-use super::calls::Calls;
-use super::config::Conf;
-use super::file;
-use crate::state::stem;
+use crate::calls::Calls;
+use crate::config::Conf;
+use crate::file;
 
 /// Undoes the attachment. The records may be gone by now.
 pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
@@ -28,7 +27,7 @@ fn undo(attached: &Attached, env: &Environment) -> Result<(), CniError> {
 
 /// Undoes the network's attachments that are not valid.
 pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
-    let folder = Conf::read_paths(call.config)?.attached;
+    let folder = Conf::read(call.config)?.attached;
     let is_valid = |own: &str| call.valid.iter().any(|one| stem(&one.container_id, &one.ifname) == own);
     state_file::collect(&folder, call.config.name(), is_valid, |bytes| match Attached::parse(bytes) {
         Ok(Some(attached)) if attached.network == call.config.name() => {
@@ -39,10 +38,7 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
 }
 
 /// Undoes an attachment whose container no longer exists. `env` has CNI_PATH.
-///
-/// # Errors
-/// All errors of the plugins.
-pub fn undo_lost(attached: &Attached, env: &Environment) -> Result<(), CniError> {
+fn undo_lost(attached: &Attached, env: &Environment) -> Result<(), CniError> {
     let Attached { container_id, netns, ifname, .. } = attached.clone();
     undo(attached, &Environment { container_id, netns, ifname, ..env.clone() })
 }

@@ -1,9 +1,7 @@
-//! The key `claims` when things go wrong: kills, a lost namespace, a lost DEL, a reboot, a hostile container.
+//! When things go wrong: kills, a lost namespace, a lost DEL, a reboot, a hostile container.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-#[path = "common/claims.rs"]
-mod claims;
 mod common;
 
 use cni_lab::Place as _;
@@ -11,10 +9,10 @@ use cni_lab::testing::{TestContext, link, overlay, try_link, with_prev};
 use cni_runner::Attachment;
 use serde_json::{Value, json};
 
-use self::claims::{
-    UID, attached, attachment, chained, claims_node, device, kubelet_has, prepare, write_record,
+use self::common::{
+    ATTACHED, RECORDS, UID, assert_as, attached, attachment, chained, claims_node, device, kubelet_has,
+    prepare, write_record,
 };
-use self::common::{RECORDS, assert_as};
 
 /// Two devices: one moves with addresses and an MTU, on the other, which is down, a macvlan is made with an address of host-local.
 fn two(ctx: &TestContext) {
@@ -116,7 +114,7 @@ fn gc_takes_what_no_valid_attachment_has() {
         assert_nothing_left(&ctx, "GC");
         assert!(try_link(&ctx.node, "hd0").is_some() && try_link(&pod, "m0").is_none());
     }
-    ctx.node.write_file(format!("{}/x:eth0.json", claims::ATTACHED), "{").unwrap();
+    ctx.node.write_file(format!("{}/x:eth0.json", ATTACHED), "{").unwrap();
     gc("net", &json!([]));
     assert_eq!(attached(&ctx), ["x:eth0.json"], "nobody knows whose it is");
 }
@@ -151,7 +149,7 @@ fn check_notices_what_is_missing() {
     let (net, conf) = (attachment(&pod), chained(&pod, &json!({})));
     let result = ctx.add(&net, &conf);
     let checked = with_prev(&conf, &result);
-    let path = format!("{}/pod:eth0.json", claims::ATTACHED);
+    let path = format!("{}/pod:eth0.json", ATTACHED);
     for (damage, mend, text) in [
         ("ip link set net1 down", "ip link set net1 up", "\"net1\" of the container is down"),
         ("ip address del 10.5.0.2/24 dev net1", "ip address add 10.5.0.2/24 dev net1", "10.5.0.2/24"),

@@ -7,7 +7,7 @@ use ferrule_kubelet::claims::Object;
 use ferrule_kubelet::claims::Step;
 use serde_json::Value;
 
-use super::device;
+use crate::device;
 
 /// The plugins of one step, and the environment of their calls.
 pub struct Calls<'a> {

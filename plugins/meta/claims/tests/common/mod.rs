@@ -2,35 +2,36 @@
 #![allow(dead_code)] // each test program uses a part
 
 use cni_lab::testing::{Origin, PluginDir, TestContext, dra_manager_state, mac, network_config, overlay};
-use cni_lab::{Place as _, Pod};
+use cni_lab::{Place as _, Pod, Snapshot, TIMEOUT, eventually};
 use cni_runner::Attachment;
 use serde_json::{Value, json};
-
-use crate::common::node;
 
 pub(crate) const DATA: &str = "/run/ferrule";
 pub(crate) const ATTACHED: &str = "/run/ferrule/dra-attached";
 const KUBELET: &str = "/run/kubelet";
+/// The state files of host-device.
+pub(crate) const RECORDS: &str = "/run/cni/host-device";
 pub(crate) const UID: &str = "0d3c1f2a-7d0b-4e21-8599-62581e335ed6";
 /// The plugins that a claim may name, and their IPAM plugins.
-const PLUGINS: [&str; 9] =
-    ["static", "host-local", "macvlan", "ipvlan", "vlan", "tuning", "sbr", "vrf", "loopback"];
+const PLUGINS: [&str; 10] =
+    ["host-device", "static", "host-local", "macvlan", "ipvlan", "vlan", "tuning", "sbr", "vrf", "loopback"];
 
-/// The node of the other tests, with all plugins in one program, and with a kubelet that has no claims.
+/// A node with the device `hd0`, which is up and has addresses, with all plugins in one program, and with a kubelet that has no claims.
 pub(crate) fn claims_node() -> TestContext {
-    let plugins = PluginDir::installed(Origin::Ours, "host-device").with(Origin::Ours, &PLUGINS);
-    let ctx = node().with_plugins(plugins);
+    let ctx = TestContext::new(PluginDir::installed(Origin::Ours, "claims").with(Origin::Ours, &PLUGINS));
     ctx.node
-        .sh("mkdir -p /run/kubelet /run/cni/host-device /run/cni/tuning /run/ferrule/dra-attached")
+        .sh("ip link add hd0 type veth peer name hd1; ip link set hd1 up; ip link set hd0 up
+             ip address add 10.9.0.1/24 dev hd0
+             mkdir -p /run/kubelet /run/cni/host-device /run/cni/tuning /run/ferrule/dra-attached")
         .unwrap();
     kubelet_has(&ctx, &[]);
     ctx
 }
 
-/// The configuration of host-device, chained after a plugin that has made the pod's `eth0`.
+/// The configuration of claims, chained after a plugin that has made the pod's `eth0`.
 pub(crate) fn chained(pod: &Pod, keys: &Value) -> Value {
-    let own = json!({"claims": true, "dataDir": DATA, "kubeletDir": KUBELET, "prevResult": eth0(pod)});
-    overlay(&network_config("host-device", "1.1.0", &own), keys)
+    let own = json!({"dataDir": DATA, "kubeletDir": KUBELET, "prevResult": eth0(pod)});
+    overlay(&network_config("claims", "1.1.0", &own), keys)
 }
 
 pub(crate) fn eth0(pod: &Pod) -> Value {
@@ -76,4 +77,10 @@ pub(crate) fn kubelet_has(ctx: &TestContext, claims: &[(&str, &str)]) {
 
 pub(crate) fn attached(ctx: &TestContext) -> Vec<String> {
     ctx.node.list_dir(ATTACHED).unwrap()
+}
+
+/// Panics if the node differs from the snapshot. The kernel adds some routes of IPv6 some time after the link is up.
+pub(crate) fn assert_as(before: &Snapshot, ctx: &TestContext, what: &str) {
+    eventually(TIMEOUT, || before.diff(&ctx.snapshot()).is_empty());
+    assert_eq!(before.diff(&ctx.snapshot()), "", "{what}");
 }

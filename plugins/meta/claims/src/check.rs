@@ -5,9 +5,9 @@ use cni_common::spec::{CniError, Code};
 use ferrule_kit::check;
 use ferrule_kubelet::claims::Attached;
 
-use super::calls::Calls;
-use super::config::Conf;
-use super::{file, pod};
+use crate::calls::Calls;
+use crate::config::Conf;
+use crate::{file, pod};
 
 /// Checks that `prevResult` has all interfaces of the claims, and each by its plugins.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
@@ -29,7 +29,7 @@ pub fn repair(call: &AddRequest<'_>) -> Result<(), CniError> {
 
 /// What ADD has made; `None` for a pod without a claim.
 fn of_attachment(call: &AddRequest<'_>) -> Result<Option<Attached>, CniError> {
-    let conf = Conf::read(call.config, call.version)?;
+    let conf = Conf::read(call.config)?;
     let file = file::of(&conf.attached, call.config.name(), call.container_id, call.ifname);
     match file::find(&file)? {
         Some(attached) if attached.is_complete() => Ok(Some(attached)),
@@ -42,6 +42,6 @@ fn of_attachment(call: &AddRequest<'_>) -> Result<Option<Attached>, CniError> {
 /// Checks the keys, and that the kubelet's state can be read.
 pub fn status(call: &StatusRequest<'_>) -> Result<(), CniError> {
     let unavailable = |error: CniError| CniError { code: Code::NotAvailable, ..error };
-    let conf = Conf::read(call.config, cni_common::spec::SpecVersion::NEWEST)?;
+    let conf = Conf::read(call.config)?;
     pod::kubelet_state(&conf).map(drop).map_err(unavailable)
 }

@@ -10,17 +10,17 @@ use ferrule_kubelet::Pod;
 use ferrule_kubelet::claims::{Attached, Outcome, PodRef, Record, Step, attached};
 use serde_json::Value;
 
-use super::calls::Calls;
-use super::config::Conf;
-use super::plan::{Planned, plan};
-use super::{device, file, pod};
+use crate::calls::Calls;
+use crate::config::Conf;
+use crate::plan::{Planned, plan};
+use crate::{device, file, pod};
 
 /// Attaches the devices of the pod's claims. A pod without a claim keeps its result.
 pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
-    let conf = Conf::read(call.config, call.version)?;
+    let conf = Conf::read(call.config)?;
     let mut result = call.prev_result.clone().ok_or_else(|| {
         CniError::invalid_config("must be called as chained plugin")
-            .with_details("the key claims adds interfaces to those of the plugins before")
+            .with_details("claims adds interfaces to those of the plugins before")
     })?;
     let records = pod::records(&conf, &call.env.args)?;
     let Some(first) = records.first() else { return Ok(result) };
@@ -80,7 +80,7 @@ fn undo(call: &AddRequest<'_>, attached: &Attached, file: &StateFile) {
     let mut steps = attached.steps.iter().rev();
     let undone = steps.try_for_each(|step| Calls::new(step, call.env).del());
     if let Err(error) = undone.and_then(|()| file.remove()) {
-        eprintln!("host-device: undo the claims of a failed ADD: {error}");
+        eprintln!("claims: undo the claims of a failed ADD: {error}");
     }
 }
 

@@ -10,7 +10,7 @@ use ferrule_kit::sysfs::{self, BusDevice, Key, SYS};
 use ferrule_kit::{check, socket};
 use ferrule_kubelet::claims::{Link, Step};
 
-use super::plan::Planned;
+use crate::plan::Planned;
 
 /// The buses whose devices `host-device` knows by their ID. A device of them may belong to a program and have no link.
 const BY_ID: [&str; 2] = ["pci", "auxiliary"];

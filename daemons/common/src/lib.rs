@@ -1,0 +1,46 @@
+//! What `ferrule-dhcp`, `ferrule-nic` and `ferrule-node` share. Each concern of a daemon is here once:
+//!
+//! - [`program`] is the process: arguments, exit statuses, panics, the runtime, and what goes to standard output.
+//! - [`log!`] writes a line of the log.
+//! - [`Pauses`] says how long to wait after failures.
+//! - [`alone`] waits until no other instance runs.
+//! - [`watch`] tells of changes of files.
+//! - [`Metrics`] is the text for Prometheus.
+//! - [`node_name`] is the node's name in Kubernetes.
+
+#![deny(missing_docs)]
+
+/// Writes a line to standard error, without what a terminal obeys. `eprintln!` panics if that fails, for example on a full disk.
+#[macro_export]
+macro_rules! log {
+    ($($text:tt)*) => { $crate::write_line(format_args!($($text)*)) };
+}
+
+mod instance;
+mod metrics;
+mod notices;
+mod pauses;
+pub mod program;
+
+use std::fmt::Arguments;
+use std::io::Write as _;
+use std::{env, fs, io};
+
+use cni_common::line::Line;
+
+pub use instance::alone;
+pub use metrics::Metrics;
+pub use notices::watch;
+pub use pauses::Pauses;
+
+/// As [`log!`].
+pub fn write_line(text: Arguments<'_>) {
+    let _ = io::stderr().write_all(format!("{}\n", Line::new(text)).as_bytes());
+}
+
+/// The node's name, as the API server knows it: the given one, NODE_NAME of the environment, or the host name. `None` if all are empty.
+pub fn node_name(given: Option<&str>) -> Option<String> {
+    let host = || fs::read_to_string("/proc/sys/kernel/hostname").map(|name| name.trim().to_lowercase()).ok();
+    let names = [given.map(str::to_owned), env::var("NODE_NAME").ok(), host()];
+    names.into_iter().flatten().find(|name| !name.is_empty())
+}

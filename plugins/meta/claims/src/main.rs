@@ -1,0 +1,7 @@
+//! The `claims` program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cni_common::plugin::run(&ferrule_claims::PLUGIN)
+}
