@@ -240,9 +240,11 @@ fn every_version_is_the_same() {
     let firewall = json!({"type": "firewall", "ingressPolicy": "same-bridge"});
     let sbr = json!({"type": "sbr"});
     let loopback = json!({"type": "loopback"});
+    // No file on the node says which namespaces have policies: it isolates each pod.
+    let policy = json!({"type": "policy"});
     let lists = [
         json!([loopback, first, firewall, portmap, tuning, bandwidth]),
-        json!([ptp, tuning, bandwidth, portmap, sbr]),
+        json!([ptp, tuning, bandwidth, portmap, sbr, policy]),
         json!([first]),
     ];
     for (number, version) in ["0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"].into_iter().enumerate() {

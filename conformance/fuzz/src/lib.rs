@@ -12,6 +12,7 @@ use ferrule_kernel::netlink::{self, addr, features, filter, link, nsid, qdisc, r
 use ferrule_kernel::nftables::{Chain, Element, Rule};
 use ferrule_kubelet::claims;
 use ferrule_kubelet::grpc::answer::{Answer, Frame};
+use ferrule_policy_kit::isolated::Isolated;
 
 /// The longest message that [`http2`] accepts, in bytes.
 const LONGEST: usize = 4096;
@@ -20,7 +21,7 @@ const LONGEST: usize = 4096;
 pub type Target = fn(&[u8]);
 
 /// The decoders with the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 22] = [
+pub const TARGETS: [(&str, Target); 24] = [
     ("bandwidth-alias", bandwidth_alias),
     ("call-log", call_log),
     ("cni-args", cni_args),
@@ -42,6 +43,8 @@ pub const TARGETS: [(&str, Target); 22] = [
     ("nftables", nftables),
     ("nic-configuration", nic_configuration),
     ("pod-resources", pod_resources),
+    ("policy-comment", policy_comment),
+    ("policy-isolated", policy_isolated),
     ("resolv-conf", resolv_conf),
 ];
 
@@ -193,6 +196,21 @@ fn nic_configuration(bytes: &[u8]) {
 /// Answers of the kubelet.
 fn pod_resources(bytes: &[u8]) {
     let _ = ferrule_kubelet::pod_resources::ids(bytes, "shop", "web", "ferrule.dev/nic");
+}
+
+/// The comment of an undecided pod, from an element that anybody may have made.
+fn policy_comment(bytes: &[u8]) {
+    let comment = String::from_utf8_lossy(bytes);
+    if let Some(pod) = ferrule_policy_kit::comment::decode(&comment) {
+        let _ = ferrule_policy_kit::comment::encode(&pod);
+    }
+}
+
+/// The file of isolated namespaces. What is read is written as the same.
+fn policy_isolated(bytes: &[u8]) {
+    if let Some(isolated) = Isolated::decode(&String::from_utf8_lossy(bytes)) {
+        assert_eq!(Isolated::decode(&isolated.encode()), Some(isolated));
+    }
 }
 
 /// `/etc/resolv.conf` of a network.

@@ -7,12 +7,13 @@
 //! end
 //! ```
 //!
-//! The daemon replaces it before the transaction that enforces a policy. A file that is missing, damaged or no file isolates every pod
-//! in both directions until the daemon has decided.
+//! `* both` stands for namespaces without a line, for policies of the whole cluster, and only beside it there is a line such as `tools none`.
+//! The daemon replaces the file before the transaction that enforces a policy. A file that is missing, damaged, another user's or no regular
+//! file isolates every pod in both directions until the daemon has decided.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::DirBuilder;
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
@@ -26,7 +27,10 @@ pub const PATH: &str = "/var/lib/ferrule/policy/isolated";
 
 const HEAD: &str = "ferrule-policy 1\n";
 const END: &str = "end\n";
-const WORDS: [(&str, Directions); 3] = [
+/// Stands for all namespaces without a line.
+const ELSEWHERE: &str = "*";
+const WORDS: [(&str, Directions); 4] = [
+    ("none", Directions { ingress: false, egress: false }),
     ("ingress", Directions { ingress: true, egress: false }),
     ("egress", Directions { ingress: false, egress: true }),
     ("both", Directions::BOTH),
@@ -34,59 +38,94 @@ const WORDS: [(&str, Directions); 3] = [
 
 /// The namespaces in which some policy may isolate a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Isolated(BTreeMap<String, Directions>);
+pub struct Isolated {
+    named: BTreeMap<String, Directions>,
+    elsewhere: Directions,
+}
 
 impl Isolated {
+    /// No namespace has a line; these are the directions of each.
+    pub fn new(elsewhere: Directions) -> Isolated {
+        Isolated { named: BTreeMap::new(), elsewhere }
+    }
+
     /// Adds directions of a namespace. Returns whether it can be in the file: no namespace of Kubernetes has another name.
     pub fn add(&mut self, namespace: &str, directions: Directions) -> bool {
         if !is_namespace(namespace) {
             return false;
         }
-        if !directions.is_empty() {
-            let present = self.0.entry(namespace.to_owned()).or_default();
+        if !directions.is_empty() || !self.elsewhere.is_empty() {
+            let present = self.named.entry(namespace.to_owned()).or_default();
             *present = present.or(directions);
         }
         true
     }
 
+    /// Adds all of the other one.
+    pub fn merge(&mut self, other: &Isolated) {
+        let names: BTreeSet<&String> = self.named.keys().chain(other.named.keys()).collect();
+        let mut both = Isolated::new(self.elsewhere.or(other.elsewhere));
+        for name in names {
+            both.add(name, self.of(name).or(other.of(name)));
+        }
+        *self = both;
+    }
+
     /// The directions of a namespace.
     pub fn of(&self, namespace: &str) -> Directions {
-        self.0.get(namespace).copied().unwrap_or_default()
+        self.named.get(namespace).copied().unwrap_or(self.elsewhere)
     }
 
     /// Whether each direction of the other one is also in this one.
     pub fn covers(&self, other: &Isolated) -> bool {
-        other.0.iter().all(|(namespace, directions)| {
-            let own = self.of(namespace);
-            own.or(*directions) == own
-        })
+        let has = |own: Directions, of: Directions| own.or(of) == own;
+        let mut names = self.named.keys().chain(other.named.keys());
+        has(self.elsewhere, other.elsewhere) && names.all(|name| has(self.of(name), other.of(name)))
     }
 
     /// The content of the file.
     pub fn encode(&self) -> String {
-        let line = |(namespace, directions): (&String, &Directions)| {
-            let word = WORDS.iter().find(|(_, of)| of == directions).map(|(word, _)| *word);
+        let line = |namespace: &str, directions: Directions| {
+            let word = WORDS.iter().find(|(_, of)| *of == directions).map(|(word, _)| *word);
             word.map(|word| format!("{namespace} {word}\n"))
         };
-        [HEAD.to_owned()].into_iter().chain(self.0.iter().filter_map(line)).chain([END.to_owned()]).collect()
+        let elsewhere = Some(self.elsewhere).filter(|elsewhere| !elsewhere.is_empty());
+        let elsewhere = elsewhere.and_then(|directions| line(ELSEWHERE, directions));
+        let named = self.named.iter().filter_map(|(namespace, directions)| line(namespace, *directions));
+        [HEAD.to_owned()].into_iter().chain(elsewhere).chain(named).chain([END.to_owned()]).collect()
     }
 
     /// The namespaces in the content of the file; `None` if it is damaged.
     pub fn decode(text: &str) -> Option<Isolated> {
         let mut isolated = Isolated::default();
         for entry in entries(text)? {
-            let (namespace, directions) = entry?;
-            isolated.add(namespace, directions);
+            match entry? {
+                (None, directions) => isolated.elsewhere = isolated.elsewhere.or(directions),
+                (Some(namespace), directions) => drop(isolated.named.insert(
+                    namespace.to_owned(),
+                    isolated.named.get(namespace).copied().unwrap_or_default().or(directions),
+                )),
+            }
         }
         Some(isolated)
+    }
+
+    /// The number of namespaces with a line.
+    pub fn len(&self) -> usize {
+        self.named.len()
+    }
+
+    /// Whether it isolates nothing.
+    pub fn is_empty(&self) -> bool {
+        self.named.is_empty() && self.elsewhere.is_empty()
     }
 
     /// Reads the file.
     ///
     /// # Errors
-    /// It is missing, no regular file, unreadable or damaged.
+    /// It is missing, no regular file, another user's, unreadable or damaged.
     pub fn read(path: &Path) -> io::Result<Isolated> {
-        Isolated::decode(&file::read_text(path)?).ok_or_else(damaged)
+        Isolated::decode(&text(path)?).ok_or_else(damaged)
     }
 
     /// Replaces the file, so that the old or the new content is there after a loss of power, and the new one when this returns. Makes
@@ -109,32 +148,50 @@ impl Isolated {
 
 /// The directions of one namespace, for ADD: reads the file, and keeps nothing else of it. With an error they are both.
 pub fn directions(path: &Path, namespace: &str) -> (Directions, io::Result<()>) {
-    let found = file::read_text(path).and_then(|text| look(&text, namespace).ok_or_else(damaged));
+    let found = text(path).and_then(|text| look(&text, namespace).ok_or_else(damaged));
     match found {
         Ok(directions) => (directions, Ok(())),
         Err(error) => (Directions::BOTH, Err(error)),
     }
 }
 
-/// The directions of a namespace in the content of the file; `None` if any of it is damaged.
-fn look(text: &str, namespace: &str) -> Option<Directions> {
-    entries(text)?.try_fold(Directions::default(), |all, entry| {
-        let (name, directions) = entry?;
-        Some(if name == namespace { all.or(directions) } else { all })
-    })
+/// The content of the file, up to the limit: a longer one has no last line there.
+fn text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    file::open_own(path)?.take(file::LIMIT).read_to_string(&mut text)?;
+    Ok(text)
 }
 
+/// The directions of a namespace in the content of the file; `None` if any of it is damaged.
+fn look(text: &str, namespace: &str) -> Option<Directions> {
+    let (mut own, mut elsewhere) = (None::<Directions>, Directions::default());
+    for entry in entries(text)? {
+        match entry? {
+            (None, directions) => elsewhere = elsewhere.or(directions),
+            (Some(name), directions) if name == namespace => {
+                own = Some(own.unwrap_or_default().or(directions));
+            }
+            _ => {}
+        }
+    }
+    Some(own.unwrap_or(elsewhere))
+}
+
+/// A namespace, or `None` for those without a line.
+type Entry<'t> = (Option<&'t str>, Directions);
+
 /// The lines between the first and the last one; the inner `None` is a damaged one.
-fn entries(text: &str) -> Option<impl Iterator<Item = Option<(&str, Directions)>>> {
+fn entries(text: &str) -> Option<impl Iterator<Item = Option<Entry<'_>>>> {
     let lines = text.strip_prefix(HEAD)?.strip_suffix(END)?;
     let is_whole = lines.is_empty() || lines.ends_with('\n');
     is_whole.then(|| lines.split_terminator('\n').map(entry))
 }
 
-fn entry(line: &str) -> Option<(&str, Directions)> {
+fn entry(line: &str) -> Option<Entry<'_>> {
     let (namespace, word) = line.split_once(' ')?;
     let (_, directions) = WORDS.iter().find(|(known, _)| *known == word)?;
-    is_namespace(namespace).then_some((namespace, *directions))
+    let namespace = if namespace == ELSEWHERE { None } else { Some(namespace) };
+    namespace.is_none_or(is_namespace).then_some((namespace, *directions))
 }
 
 /// Whether the text is a DNS label, as the name of each namespace is.
@@ -153,7 +210,7 @@ fn damaged() -> io::Error {
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
 
     use super::*;
 
@@ -195,6 +252,41 @@ mod tests {
     }
 
     #[test]
+    fn a_line_counts_before_that_of_all_others() {
+        let mut isolated = Isolated::new(INGRESS);
+        for (namespace, directions) in
+            [("shop", EGRESS), ("tools", Directions::default()), ("both", Directions::BOTH)]
+        {
+            assert!(isolated.add(namespace, directions));
+        }
+        let text = "ferrule-policy 1\n* ingress\nboth both\nshop egress\ntools none\nend\n";
+        assert_eq!((isolated.encode().as_str(), Isolated::decode(text)), (text, Some(isolated.clone())));
+        for (namespace, directions) in
+            [("shop", EGRESS), ("tools", Directions::default()), ("both", Directions::BOTH), ("new", INGRESS)]
+        {
+            assert_eq!(
+                (isolated.of(namespace), look(text, namespace)),
+                (directions, Some(directions)),
+                "{namespace}"
+            );
+        }
+        let mut sum = example();
+        assert!(!sum.covers(&isolated) && !isolated.covers(&sum));
+        sum.merge(&isolated);
+        assert!(sum.covers(&isolated) && sum.covers(&example()) && !isolated.covers(&sum));
+        let merged = "ferrule-policy 1\n* ingress\nboth both\nshop both\ntools ingress\nx-1 both\nend\n";
+        assert_eq!(sum.encode(), merged);
+        let mut other = isolated;
+        other.merge(&example());
+        assert_eq!(other, sum);
+        assert!(Isolated::new(INGRESS).covers(&Isolated::default()));
+        // What another one leaves to all others is more than its own line here.
+        let mut line = Isolated::new(INGRESS);
+        line.add("tools", Directions::default());
+        assert!(!line.covers(&Isolated::new(INGRESS)) && Isolated::new(INGRESS).covers(&line));
+    }
+
+    #[test]
     fn every_cut_and_every_changed_line_is_damage() {
         for end in 0..TEXT.len() {
             assert_eq!(look(&TEXT[..end], "shop"), None, "{:?}", &TEXT[..end]);
@@ -204,6 +296,8 @@ mod tests {
             "ferrule-policy 1\nfriend\n",
             "ferrule-policy 1\nshop\nend\n",
             "ferrule-policy 1\nshop all\nend\n",
+            "ferrule-policy 1\n** both\nend\n",
+            "ferrule-policy 1\n*both\nend\n",
             "ferrule-policy 1\nshop both \nend\n",
             "ferrule-policy 1\nSHOP both\nend\n",
             "ferrule-policy 1\n\nend\n",
@@ -250,6 +344,10 @@ mod tests {
             fs::write(&path, damage).unwrap();
             assert!(!open(&path) && Isolated::read(&path).is_err(), "{damage:?}");
         }
+        fs::write(&path, TEXT).unwrap();
+        assert!(open(&path));
+        chown(&path, Some(1234), None).unwrap();
+        assert!(!open(&path) && Isolated::read(&path).is_err(), "of another user");
         fs::remove_file(&path).unwrap();
         fs::create_dir(&path).unwrap();
         assert!(!open(&path), "a folder");

@@ -18,6 +18,10 @@ pub(crate) const WITHOUT_CHECK: &[&str] = &["ADD", "DEL"];
 /// See [`Case::life`].
 const LIFE: Duration = Duration::from_millis(150);
 
+/// The file that `policy` reads.
+const ISOLATED: &str = "mkdir -p /var/lib/ferrule/policy && \
+    printf 'ferrule-policy 1\\nshop both\\nend\\n' >/var/lib/ferrule/policy/isolated";
+
 /// One plugin of a case.
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
@@ -155,6 +159,30 @@ pub(crate) fn growth(sides: &[Side]) -> Vec<Case> {
 /// The chain alone.
 pub(crate) fn one_chain(sides: &[Side]) -> Case {
     Case::with_addresses("chain", chain(sides))
+}
+
+/// A list that ends with `policy`, for [`with_policy`].
+pub(crate) fn policy() -> Case {
+    let steps = vec![
+        measured("ptp", |side| json!({"type": "ptp", "ipam": ipam(side)})),
+        measured("bandwidth", bandwidth),
+        measured("policy", |_| json!({"type": "policy"})),
+    ];
+    Case { setup: |_| ISOLATED.to_owned(), ..Case::with_addresses("ptp, host-local, bandwidth and policy", steps) }
+}
+
+/// One `chain` with pods that `policy` isolates, beside pods of a namespace without policies, and beside a list without `policy`.
+pub(crate) fn with_policy(ours: &Side) -> Vec<Side> {
+    let of = |(name, number, label, namespace): (_, _, &str, _)| Side {
+        name,
+        number,
+        label: label.to_owned(),
+        namespace,
+        ..ours.folded()
+    };
+    [("shut", 1, "isolated", Some("shop")), ("free", 2, "not isolated", Some("open")), ("bare", 3, "without policy", None)]
+        .map(of)
+        .into()
 }
 
 /// All cases.

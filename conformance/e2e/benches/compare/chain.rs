@@ -11,7 +11,7 @@ use crate::side::Side;
 /// An attachment that is added and deleted repeatedly.
 pub(crate) struct Chain<'a> {
     side: &'a Side,
-    steps: &'a [Step],
+    steps: Vec<Step>,
     network: Network,
     /// The network of the side with one `chain`, and that of its CHECK.
     folded: Option<[Network; 2]>,
@@ -27,7 +27,9 @@ impl<'a> Chain<'a> {
         attachment: Attachment,
         number: u16,
     ) -> anyhow::Result<Chain<'a>> {
-        let plugins: Vec<_> = case.steps.iter().map(|step| (step.config)(side)).collect();
+        let has = |step: &&Step| step.program != "policy" || side.namespace.is_some();
+        let steps: Vec<_> = case.steps.iter().filter(has).copied().collect();
+        let plugins: Vec<_> = steps.iter().map(|step| (step.config)(side)).collect();
         // The reference in Debian supports versions up to 1.0.0.
         let list = json!({"name": side.network(), "cniVersion": "1.0.0", "plugins": plugins});
         let first = side.host_port() + number * case.own_ports;
@@ -39,9 +41,14 @@ impl<'a> Chain<'a> {
                 "bandwidth",
                 json!({"ingressRate": 100_000_000, "ingressBurst": 10_000_000, "egressRate": 100_000_000, "egressBurst": 10_000_000}),
             );
-        let folded = side.is_folded.then(|| folded(&list, &case.steps)).transpose()?;
+        let attachment = match side.namespace {
+            Some(namespace) => attachment
+                .with_args(format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME=web")),
+            None => attachment,
+        };
+        let folded = side.is_folded.then(|| folded(&list, &steps)).transpose()?;
         let network = Network::from_value(&list)?;
-        Ok(Chain { side, steps: &case.steps, network, folded, attachment, result: None })
+        Ok(Chain { side, steps, network, folded, attachment, result: None })
     }
 
     /// Calls all plugins with a verb, in libcni's order. `meter` runs the measured plugins; its values are

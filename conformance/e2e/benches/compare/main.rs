@@ -50,7 +50,7 @@ enum Chapter {
     Verbs,
     /// Many pods at once
     Burst,
-    /// The chain and the bursts with one plugin `chain`, beside the reference and beside the list
+    /// The chain and the bursts with one plugin `chain`, beside the reference and beside the list, and what `policy` costs in it
     Folded,
     /// One pod with many host ports, beside many others, and the first connection
     Ports,
@@ -224,6 +224,8 @@ fn run(cli: &Cli) -> anyhow::Result<Outcome> {
                 let sides = with_folded(&sides);
                 let one = Case { name: "one pod".to_owned(), ..cases::one_chain(&sides) };
                 compare(cli, &sides, iter::once(one), &mut Outcome::default());
+                let isolated = cases::with_policy(&sides[0]);
+                compare(cli, &isolated, iter::once(cases::policy()), &mut Outcome::default());
                 bursts(cli, &sides, &mut outcome)?;
             }
             Chapter::Ports => {

@@ -22,6 +22,8 @@ pub(crate) struct Side {
     pub(crate) go_threads: Option<u16>,
     /// Whether one `chain` runs the plugins.
     pub(crate) is_folded: bool,
+    /// The namespace of its pods in Kubernetes. Without one the list has no `policy`.
+    pub(crate) namespace: Option<&'static str>,
 }
 
 impl Side {
@@ -34,12 +36,12 @@ impl Side {
             dir,
             go_threads: None,
             is_folded: false,
+            namespace: None,
         }
     }
 
     pub(crate) fn reference(number: u8, dir: PathBuf) -> Side {
-        let (name, label) = ("them", "Go".to_owned());
-        Side { name, label, number, is_ferrule: false, dir, go_threads: None, is_folded: false }
+        Side { is_ferrule: false, ..Side::ferrule("them", "Go", number, dir) }
     }
 
     /// The same plugins in one `chain`.

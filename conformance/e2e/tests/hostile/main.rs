@@ -77,7 +77,7 @@ fn bridge() -> Subject {
 }
 
 fn ptp() -> Subject {
-    let chained = json!([{"type": "firewall", "backend": "nftables"}, {"type": "sbr"}]);
+    let chained = json!([{"type": "firewall", "backend": "nftables"}, {"type": "sbr"}, {"type": "policy"}]);
     Subject { is_pair: true, ..Subject::new("ptp", json!({"ipMasq": true}), chained) }
 }
 

@@ -193,9 +193,11 @@ fn sleep() -> Command {
     command
 }
 
+/// That of a pod of Kubernetes, which `policy` isolates, since no file on the node says that it need not.
 pub(crate) fn attachment(pod: &Pod, host_port: u16) -> Attachment {
     let ports = json!([{"hostPort": host_port, "containerPort": 80, "protocol": "tcp"}]);
-    pod.attachment("eth0").with_capability("portMappings", ports)
+    let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={}", pod.name());
+    pod.attachment("eth0").with_args(args).with_capability("portMappings", ports)
 }
 
 /// The subject's chain, with more keys for the main plugin.

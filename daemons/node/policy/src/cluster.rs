@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::model::{Addresses, NamedPort, Namespace, NetworkPolicy, Pod};
+use crate::model::{Addresses, ClusterNetworkPolicy, NamedPort, Namespace, NetworkPolicy, Pod};
 use crate::pool::Pool;
 
 pub(crate) type Labels = Arc<[(Arc<str>, Arc<str>)]>;
@@ -24,6 +24,7 @@ pub struct Cluster {
     pods: Vec<Option<KnownPod>>,
     free: Vec<u32>,
     spaces: BTreeMap<Arc<str>, Space>,
+    cluster_policies: BTreeMap<Box<str>, Arc<ClusterNetworkPolicy>>,
     /// The addresses of pods that have a part in policies.
     claims: BTreeSet<(IpAddr, u32)>,
     locals: BTreeSet<u32>,
@@ -90,8 +91,23 @@ impl Cluster {
         self.claims.range((address, 0)..=(address, u32::MAX)).filter_map(|(_, id)| self.by_id(*id))
     }
 
+    /// Their namespaces and names.
+    pub(crate) fn names_at(&self, address: IpAddr) -> impl Iterator<Item = (&str, &str)> {
+        let ids = self.claims.range((address, 0)..=(address, u32::MAX)).map(|(_, id)| *id);
+        ids.filter_map(|id| {
+            let (namespace, space) = self.spaces.get_key_value(&self.by_id(id)?.namespace)?;
+            let (name, _) = space.pods.iter().find(|(_, other)| **other == id)?;
+            Some((&**namespace, &**name))
+        })
+    }
+
     pub(crate) fn namespace_labels(&self, namespace: &str) -> Option<&Labels> {
         self.spaces.get(namespace)?.labels.as_ref()
+    }
+
+    /// Those that are known, with their labels.
+    pub(crate) fn namespaces(&self) -> impl Iterator<Item = (&str, &Labels)> {
+        self.spaces.iter().filter_map(|(name, space)| Some((&**name, space.labels.as_ref()?)))
     }
 
     pub(crate) fn pods_in(&self, namespace: &str) -> impl Iterator<Item = &KnownPod> {
@@ -132,6 +148,23 @@ impl Cluster {
 
     pub(crate) fn namespace_keys(&self) -> Vec<Arc<str>> {
         self.spaces.iter().filter(|(_, space)| space.labels.is_some()).map(|(name, _)| name.clone()).collect()
+    }
+
+    /// In the order of their names.
+    pub(crate) fn cluster_policies(&self) -> impl Iterator<Item = &Arc<ClusterNetworkPolicy>> {
+        self.cluster_policies.values()
+    }
+
+    pub(crate) fn cluster_policy(&self, name: &str) -> Option<&Arc<ClusterNetworkPolicy>> {
+        self.cluster_policies.get(name)
+    }
+
+    pub(crate) fn put_cluster_policy(&mut self, policy: Arc<ClusterNetworkPolicy>) {
+        self.cluster_policies.insert(policy.name.as_str().into(), policy);
+    }
+
+    pub(crate) fn take_cluster_policy(&mut self, name: &str) {
+        self.cluster_policies.remove(name);
     }
 
     fn by_id(&self, id: u32) -> Option<&KnownPod> {

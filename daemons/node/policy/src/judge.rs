@@ -1,13 +1,20 @@
 //! Whether policies allow a packet that begins a connection. Written from the API's documentation, apart from the compiler: it knows
 //! no sets and no chains, and reads each policy as it stands.
 
+mod tier;
+mod why;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, KnownPod, label};
 use crate::model::{
-    Direction, Expression, IpBlock, LabelSelector, NetworkPolicy, Peer, Port, PortValue, Protocol, Rule,
+    ClusterNetworkPolicy, Direction, Expression, IpBlock, LabelSelector, NetworkPolicy, Peer, Port,
+    PortValue, Protocol, Rule,
 };
+
+use tier::Ruling;
+pub use why::{Entry, Explanation, Miss, Missed, Place, Reason, Why, why};
 
 /// The first packet of a connection: after the translation of its destination, before that of its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,11 +42,21 @@ pub enum Decision<'a> {
     Allowed(&'a NetworkPolicy),
     /// No policy allows it. These isolate the pod.
     Denied(Vec<&'a NetworkPolicy>),
+    /// By a rule of this ClusterNetworkPolicy.
+    Accepted(&'a ClusterNetworkPolicy),
+    /// By a rule of this ClusterNetworkPolicy.
+    Refused(&'a ClusterNetworkPolicy),
 }
 
 impl Verdict<'_> {
     pub fn is_allowed(&self) -> bool {
-        ![&self.egress, &self.ingress].iter().any(|decision| matches!(decision, Decision::Denied(_)))
+        self.egress.is_allowed() && self.ingress.is_allowed()
+    }
+}
+
+impl Decision<'_> {
+    pub fn is_allowed(&self) -> bool {
+        !matches!(self, Decision::Denied(_) | Decision::Refused(_))
     }
 }
 
@@ -53,6 +70,20 @@ pub fn judge<'a>(cluster: &'a Cluster, packet: &Packet) -> Verdict<'a> {
     Verdict { egress: side(Direction::Egress), ingress: side(Direction::Ingress) }
 }
 
+/// The policies that decide for a pod.
+#[derive(PartialEq)]
+struct Selecting<'a> {
+    admin: Vec<&'a ClusterNetworkPolicy>,
+    isolating: Vec<&'a NetworkPolicy>,
+    baseline: Vec<&'a ClusterNetworkPolicy>,
+}
+
+impl Selecting<'_> {
+    fn is_empty(&self) -> bool {
+        self.admin.is_empty() && self.isolating.is_empty() && self.baseline.is_empty()
+    }
+}
+
 struct Side<'a, 'p> {
     cluster: &'a Cluster,
     packet: &'p Packet,
@@ -61,21 +92,51 @@ struct Side<'a, 'p> {
 
 impl<'a> Side<'a, '_> {
     fn decide(&self) -> Decision<'a> {
-        let own =
-            if self.direction == Direction::Ingress { self.packet.destination } else { self.packet.source };
+        let own = self.own();
         let pods: Vec<_> = self.cluster.at(own).filter(|pod| pod.is_local()).collect();
-        let isolating: Vec<Vec<&NetworkPolicy>> = pods.iter().map(|pod| self.isolating(pod)).collect();
-        let Some(pod) = pods.first() else { return Decision::NotIsolated };
-        if isolating.iter().all(Vec::is_empty) {
+        let selecting: Vec<_> = pods.iter().map(|pod| self.selecting(pod)).collect();
+        let (Some(pod), Some(of_pod)) = (pods.first(), selecting.first()) else {
+            return Decision::NotIsolated;
+        };
+        if selecting.iter().all(Selecting::is_empty) {
             return Decision::NotIsolated;
         }
-        let differs = pods.iter().any(|other| other.ports != pod.ports)
-            || isolating.iter().any(|other| *other != isolating[0]);
-        let allowing = isolating[0].iter().copied().find(|policy| self.allows(policy, pod));
-        match allowing {
-            Some(policy) if !differs => Decision::Allowed(policy),
-            _ => Decision::Denied(isolating.concat()),
+        if pods.iter().any(|other| other.ports != pod.ports) || selecting.iter().any(|other| other != of_pod)
+        {
+            return Decision::Denied(selecting.into_iter().flat_map(|of| of.isolating).collect());
         }
+        match self.first_ruling(&of_pod.admin, pod) {
+            Some((policy, _, Ruling::Accept)) => return Decision::Accepted(policy),
+            Some((policy, _, Ruling::Deny)) => return Decision::Refused(policy),
+            Some((_, _, Ruling::Pass)) | None => {}
+        }
+        if !of_pod.isolating.is_empty() {
+            let allowing = of_pod.isolating.iter().find(|policy| self.allows(policy, pod));
+            return allowing.map_or_else(
+                || Decision::Denied(of_pod.isolating.clone()),
+                |policy| Decision::Allowed(policy),
+            );
+        }
+        match self.first_ruling(&of_pod.baseline, pod) {
+            Some((policy, _, Ruling::Accept)) => Decision::Accepted(policy),
+            Some((policy, _, Ruling::Deny)) => Decision::Refused(policy),
+            Some((_, _, Ruling::Pass)) | None => Decision::NotIsolated,
+        }
+    }
+
+    fn own(&self) -> IpAddr {
+        if self.direction == Direction::Ingress { self.packet.destination } else { self.packet.source }
+    }
+
+    fn other(&self) -> IpAddr {
+        if self.direction == Direction::Ingress { self.packet.source } else { self.packet.destination }
+    }
+
+    /// All policies that decide for the pod in this direction. Those of the tier Baseline only if no NetworkPolicy does.
+    fn selecting(&self, pod: &KnownPod) -> Selecting<'a> {
+        let isolating = self.isolating(pod);
+        let baseline = if isolating.is_empty() { self.of_tier("Baseline", pod) } else { Vec::new() };
+        Selecting { admin: self.of_tier("Admin", pod), isolating, baseline }
     }
 
     /// The policies that isolate the pod in this direction.
@@ -108,8 +169,7 @@ impl<'a> Side<'a, '_> {
     }
 
     fn rule_allows(&self, rule: &Rule, policy: &NetworkPolicy, pod: &KnownPod) -> bool {
-        let other =
-            if self.direction == Direction::Ingress { self.packet.source } else { self.packet.destination };
+        let other = self.other();
         let peers: Vec<Option<&Peer>> =
             if rule.peers.is_empty() { vec![None] } else { rule.peers.iter().map(Some).collect() };
         peers.into_iter().any(|peer| {

@@ -1,4 +1,5 @@
-//! NetworkPolicies of Kubernetes (`networking.k8s.io/v1`) for the pods of one node. Pure: no kernel, no files, no API client.
+//! NetworkPolicies (`networking.k8s.io/v1`) and ClusterNetworkPolicies (`policy.networking.k8s.io/v1alpha2`) of Kubernetes for the pods of one
+//! node. Pure: no kernel, no files, no API client.
 //!
 //! [`Compiler`] takes the objects and makes a [`Ruleset`] of them; [`judge`] says whether they allow a packet, and which policy decides.
 

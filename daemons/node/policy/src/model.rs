@@ -156,3 +156,72 @@ pub struct NamedPort {
     pub protocol: Protocol,
     pub port: u16,
 }
+
+/// A ClusterNetworkPolicy (`policy.networking.k8s.io/v1alpha2`). What is not understood in it stays a text: [`crate::Compiler`] reports it,
+/// and such a rule denies everything, or nothing passes by it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterNetworkPolicy {
+    pub name: String,
+    /// `Admin` or `Baseline`.
+    pub tier: String,
+    /// The lowest one is asked first.
+    pub priority: i32,
+    pub subject: ClusterSubject,
+    pub ingress: Vec<ClusterRule>,
+    pub egress: Vec<ClusterRule>,
+}
+
+/// The pods that a ClusterNetworkPolicy is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterSubject {
+    Pods(NamespacedPods),
+    /// Why it is not understood.
+    Unknown(String),
+}
+
+impl Default for ClusterSubject {
+    fn default() -> Self {
+        ClusterSubject::Pods(NamespacedPods::default())
+    }
+}
+
+/// Pods of namespaces: both selectors must match. `namespaces` of the API alone has no `pods`, so that all of them match.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamespacedPods {
+    pub namespaces: LabelSelector,
+    pub pods: LabelSelector,
+}
+
+/// One entry of `ingress` or `egress` of a ClusterNetworkPolicy.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterRule {
+    /// Empty if it has none.
+    pub name: String,
+    /// `Accept`, `Deny` or `Pass`.
+    pub action: String,
+    /// `from` or `to`: at least one.
+    pub peers: Vec<ClusterPeer>,
+    /// Empty: all traffic.
+    pub protocols: Vec<ClusterProtocol>,
+}
+
+/// One entry of `from` or `to` of a ClusterNetworkPolicy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterPeer {
+    Pods(NamespacedPods),
+    /// CIDRs; only in `to`.
+    Networks(Vec<String>),
+    /// Why it is not understood: `nodes` and `domainNames` of the experimental channel, for example.
+    Unknown(String),
+}
+
+/// One entry of `protocols`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterProtocol {
+    /// `destinationPort`: from the first to the last one.
+    Ports { protocol: Protocol, first: i32, last: i32 },
+    /// `destinationNamedPort`, of each protocol.
+    Named(String),
+    /// Why it is not understood.
+    Unknown(String),
+}

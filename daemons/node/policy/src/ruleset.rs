@@ -1,8 +1,8 @@
 //! The rules of one node as a value: named sets, chains, and the maps that lead from a pod's address to its chain.
 //!
 //! How a packet walks it: the entry of [`Direction::Egress`] of its source, then the entry of [`Direction::Ingress`] of its
-//! destination. Without an entry the pod is not isolated in that direction. A chain allows what one of its rules matches and drops
-//! everything else. "Allows" ends this chain only: the other direction is still to be asked.
+//! destination. Without an entry the pod is not isolated in that direction. The first rule of a chain that matches decides, else
+//! [`Chain::otherwise`]. "Allows" ends this direction only: the other one is still to be asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -41,12 +41,16 @@ pub enum Contents {
     Blocks(Vec<(IpAddr, IpAddr)>),
 }
 
-/// What a packet must match so that the chain allows it. A chain never changes: another content has another name.
+/// What happens to a packet. A chain never changes: another content has another name. Without ClusterNetworkPolicies the rules of each chain
+/// allow, and `otherwise` denies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     pub direction: Direction,
     pub family: IpFamily,
+    /// In the order in which they are asked.
     pub rules: Vec<Rule>,
+    /// What no rule matches.
+    pub otherwise: Verdict,
 }
 
 /// Both parts must match.
@@ -54,6 +58,15 @@ pub struct Chain {
 pub struct Rule {
     pub peer: Peer,
     pub ports: Ports,
+    pub verdict: Verdict,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    Allow,
+    Deny,
+    /// The chain of this name decides. Only one chain is behind another one, and that one has none.
+    Goto(Name),
 }
 
 /// The other end: the source in a chain of [`Direction::Ingress`], else the destination.
@@ -77,13 +90,16 @@ pub enum Ports {
 }
 
 /// The changes from one [`Ruleset`] to the next. An order in which one transaction can make them: new sets with their elements, new
-/// chains, elements, maps (an entry that has a chain already is deleted first), then chains and sets that are gone.
+/// chains, their rules, elements, maps (an entry that has a chain already is deleted first), then the rules of chains that are gone, these
+/// chains, and sets that are gone. Rules of one chain may lead to another one, so that all chains come before and go after all rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     pub new_sets: BTreeMap<Name, Set>,
     pub new_chains: BTreeMap<Name, Chain>,
     /// Of sets that stay.
     pub elements: BTreeMap<Name, Elements>,
+    /// Those of these sets whose new elements may deny flows: a rule with another verdict than [`Verdict::Allow`] asks them.
+    pub denying: BTreeSet<Name>,
     pub maps: BTreeMap<Entry, MapChange>,
     pub gone_chains: BTreeSet<Name>,
     pub gone_sets: BTreeSet<Name>,
@@ -117,15 +133,29 @@ impl Element {
     }
 }
 
+impl Rule {
+    fn sets(&self) -> impl Iterator<Item = Name> + use<> {
+        let peer = if let Peer::In(name) = self.peer { Some(name) } else { None };
+        let ports = if let Ports::In(name) = self.ports { Some(name) } else { None };
+        peer.into_iter().chain(ports)
+    }
+}
+
 impl Chain {
     /// The sets that its rules use.
     pub fn sets(&self) -> BTreeSet<Name> {
-        let of = |rule: &Rule| {
-            let peer = if let Peer::In(name) = rule.peer { Some(name) } else { None };
-            let ports = if let Ports::In(name) = rule.ports { Some(name) } else { None };
-            peer.into_iter().chain(ports)
-        };
-        self.rules.iter().flat_map(of).collect()
+        self.rules.iter().flat_map(Rule::sets).collect()
+    }
+
+    /// The sets whose elements may deny.
+    pub fn denying(&self) -> BTreeSet<Name> {
+        self.rules.iter().filter(|rule| rule.verdict != Verdict::Allow).flat_map(Rule::sets).collect()
+    }
+
+    /// The chain that decides what this one does not.
+    pub fn next(&self) -> Option<Name> {
+        let all = self.rules.iter().map(|rule| rule.verdict).chain([self.otherwise]);
+        all.into_iter().find_map(|verdict| if let Verdict::Goto(name) = verdict { Some(name) } else { None })
     }
 }
 
@@ -191,6 +221,8 @@ impl Ruleset {
                 }
             }
         }
+        let denying: BTreeSet<_> = next.chains.values().flat_map(Chain::denying).collect();
+        change.denying.extend(change.elements.keys().filter(|name| denying.contains(name)));
         let is_new = |(name, _): &(&Name, &Chain)| !self.chains.contains_key(name);
         change
             .new_chains
@@ -237,10 +269,11 @@ impl Change {
     }
 
     /// The addresses of all flows that this change may deny: each of them has one of these at one end. They are those of local pods
-    /// that get other rules, and those of peers that a set has lost.
+    /// that get other rules, and those of peers that a set has lost, or got if it may deny.
     pub fn tightened(&self) -> BTreeSet<IpAddr> {
         let pods = self.maps.iter().filter(|(_, change)| change.to.is_some()).map(|(entry, _)| entry.pod);
-        let peers = self.elements.values().flat_map(|set| &set.removed).map(|element| element.address());
-        pods.chain(peers).collect()
+        let lost = self.elements.values().flat_map(|set| &set.removed);
+        let got = self.denying.iter().filter_map(|name| self.elements.get(name)).flat_map(|set| &set.added);
+        pods.chain(lost.chain(got).map(|element| element.address())).collect()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`networks`] reads the configurations. [`plugins`] asks each plugin by STATUS whether it can serve its network: so the plugins
 //! themselves judge kernel, tools and folders, and the remedy is that of the plugin's error. [`claims`], [`cluster`], [`firewalls`],
-//! [`left_overs`], [`ports`], [`subnets`] and [`sysctls`] look at what no plugin knows. Nothing is changed, except that the kernel may load modules.
+//! [`left_overs`], [`policy`], [`ports`], [`subnets`] and [`sysctls`] look at what no plugin knows. Nothing is changed, except that the kernel may load modules.
 
 pub mod claims;
 pub mod cluster;
@@ -12,6 +12,7 @@ mod libcni;
 pub mod modes;
 pub mod networks;
 pub mod plugins;
+pub mod policy;
 pub mod ports;
 pub mod subnets;
 pub mod sysctls;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use cni_common::spec::{CniError, REMEDY};
 use ferrule_kit::cluster::STATE;
+use ferrule_policy_kit::isolated;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -145,6 +147,7 @@ pub fn examine(places: &Places, ours: &[&str]) -> Result<Vec<Subject>, CniError>
     let firewalls = firewalls::Facts::read(&mut sockets.netfilter);
     subjects.push(Subject::of("firewalls", firewalls, |facts| firewalls::judge(&networks, &facts)));
     subjects.extend(cluster::judge(&places.conf_dir, Path::new(STATE)));
+    subjects.extend(policy::judge(&networks, Path::new(isolated::PATH)));
     match ports::Facts::read(&mut sockets.netfilter) {
         Ok(facts) => subjects.extend(facts.judge()),
         Err(error) => subjects.push(Subject::unseen(ports::SUBJECT, &error)),

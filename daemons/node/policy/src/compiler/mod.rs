@@ -6,31 +6,40 @@ mod definition;
 mod live;
 mod parts;
 mod selector;
+mod tier;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::cluster::{Cluster, KnownPod};
-use crate::model::{Addresses, Direction, Directions, IpFamily, NamedPort, Namespace, NetworkPolicy, Pod};
+use crate::cluster::{Cluster, KnownPod, Labels};
+use crate::model::{
+    Addresses, ClusterNetworkPolicy, Direction, Directions, IpFamily, NamedPort, Namespace, NetworkPolicy,
+    Pod,
+};
 use crate::name::Name;
 use crate::ruleset::{Change, Entry, MapChange, Ruleset};
 
 use chain::Built;
 use live::Live;
 use parts::Parts;
+use tier::{Tier, TierParts};
 
 /// Takes what the watches say, and makes the rules of it.
 #[derive(Debug, Default)]
 pub struct Compiler {
     cluster: Cluster,
     parts: BTreeMap<Box<str>, BTreeMap<Box<str>, Parts>>,
-    /// The next policy's [`Parts::id`].
+    /// ClusterNetworkPolicies.
+    tiers: BTreeMap<Box<str>, TierParts>,
+    /// The next policy's [`Parts::id`] or [`TierParts::id`].
     next: u64,
     live: Live,
-    /// How many entries of maps lead to a chain.
+    /// How many entries of maps, and other chains, lead to a chain.
     users: HashMap<Name, u32>,
+    /// How many chains may deny by a set.
+    denying: HashMap<Name, u32>,
     /// Addresses of local pods whose policies may have changed.
     dirty: BTreeSet<IpAddr>,
     ruleset: Ruleset,
@@ -39,6 +48,7 @@ pub struct Compiler {
 /// Something in a policy that is not understood. The policy isolates, and this part of it allows nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault<'a> {
+    /// Empty for a ClusterNetworkPolicy.
     pub namespace: &'a str,
     pub policy: &'a str,
     /// Has text of the object, in quotation marks with escapes.
@@ -46,7 +56,26 @@ pub struct Fault<'a> {
 }
 
 /// Chains that this update has built: by direction, family, policies and the pod's named ports.
-type Cache = HashMap<(Direction, IpFamily, Vec<u64>, Arc<[NamedPort]>), Rc<Built>>;
+type Cache = HashMap<(Direction, IpFamily, [Vec<u64>; 3], Arc<[NamedPort]>), Option<Rc<Built>>>;
+
+/// The policies of a pod in one direction, as they are asked: of the tier Admin, NetworkPolicies, and without these of the tier Baseline.
+struct Selected<'c> {
+    admin: Vec<&'c TierParts>,
+    policies: Vec<&'c Parts>,
+    baseline: Vec<&'c TierParts>,
+}
+
+impl Selected<'_> {
+    fn ids(&self) -> [Vec<u64>; 3] {
+        let of_tier = |tier: &[&TierParts]| tier.iter().map(|policy| policy.id).collect();
+        let policies = self.policies.iter().map(|policy| policy.id).collect();
+        [of_tier(&self.admin), policies, of_tier(&self.baseline)]
+    }
+
+    fn is_empty(&self) -> bool {
+        self.admin.is_empty() && self.policies.is_empty() && self.baseline.is_empty()
+    }
+}
 
 impl Compiler {
     /// A pod is new or has changed.
@@ -78,11 +107,13 @@ impl Compiler {
     /// A namespace is new or has changed.
     pub fn set_namespace(&mut self, namespace: &Namespace) {
         let old = self.cluster.put_namespace(namespace);
+        self.touch_namespace(&namespace.name, old.as_ref());
         self.live.relabel(&self.cluster, &namespace.name, old.as_ref(), &mut self.ruleset.sets);
     }
 
     pub fn remove_namespace(&mut self, name: &str) {
         let old = self.cluster.take_namespace(name);
+        self.touch_namespace(name, old.as_ref());
         self.live.relabel(&self.cluster, name, old.as_ref(), &mut self.ruleset.sets);
     }
 
@@ -131,6 +162,33 @@ impl Compiler {
         }
     }
 
+    /// A ClusterNetworkPolicy is new or has changed.
+    pub fn set_cluster_policy(&mut self, policy: ClusterNetworkPolicy) {
+        if self.cluster.cluster_policy(&policy.name).is_some_and(|old| **old == policy) {
+            return;
+        }
+        self.next += 1;
+        let parts = TierParts::read(&policy, self.next);
+        self.touch_tier(&parts);
+        if let Some(old) = self.tiers.insert(policy.name.as_str().into(), parts) {
+            self.touch_tier(&old);
+        }
+        self.cluster.put_cluster_policy(Arc::new(policy));
+    }
+
+    pub fn remove_cluster_policy(&mut self, name: &str) {
+        if let Some(old) = self.tiers.remove(name) {
+            self.touch_tier(&old);
+        }
+        self.cluster.take_cluster_policy(name);
+    }
+
+    /// Removes the ClusterNetworkPolicies that are not to be kept, by their names.
+    pub fn retain_cluster_policies(&mut self, mut keep: impl FnMut(&str) -> bool) {
+        let gone: Vec<_> = self.tiers.keys().filter(|name| !keep(name)).cloned().collect();
+        gone.iter().for_each(|name| self.remove_cluster_policy(name));
+    }
+
     pub fn cluster(&self) -> &Cluster {
         &self.cluster
     }
@@ -141,19 +199,58 @@ impl Compiler {
     }
 
     pub fn faults(&self) -> impl Iterator<Item = Fault<'_>> {
-        self.parts.iter().flat_map(|(namespace, policies)| {
+        let of_namespaces = self.parts.iter().flat_map(|(namespace, policies)| {
             policies.iter().flat_map(move |(policy, parts)| {
                 parts.faults.iter().map(move |what| Fault { namespace, policy, what })
             })
-        })
+        });
+        of_namespaces.chain(self.tiers.iter().flat_map(|(policy, parts)| {
+            parts.faults.iter().map(move |what| Fault { namespace: "", policy, what })
+        }))
     }
 
-    /// The namespaces with the directions in which a policy isolates: what the plugin must know.
+    /// The namespaces with the directions in which a policy isolates: what the plugin must know. With [`Compiler::isolated_elsewhere`]
+    /// also the known namespaces without such a direction.
     pub fn isolated(&self) -> BTreeMap<&str, Directions> {
         let of = |policies: &BTreeMap<_, Parts>| {
             policies.values().fold(Directions::default(), |all, parts| all.or(parts.isolates))
         };
-        self.parts.iter().map(|(namespace, policies)| (&**namespace, of(policies))).collect()
+        let mut all: BTreeMap<&str, Directions> =
+            self.parts.iter().map(|(namespace, policies)| (&**namespace, of(policies))).collect();
+        let mut add = |namespace, directions: Directions| {
+            let own = all.entry(namespace).or_default();
+            *own = own.or(directions);
+        };
+        let elsewhere = self.isolated_elsewhere();
+        let is_all = !elsewhere.is_empty();
+        for (namespace, labels) in self.cluster.namespaces() {
+            let own = self.tiers.values().filter(|parts| parts.is_for_namespace(namespace, Some(labels)));
+            let denied = own.fold(Directions::default(), |all, parts| all.or(parts.denies()));
+            if is_all || !denied.is_empty() {
+                add(namespace, denied);
+            }
+        }
+        for parts in self.tiers.values() {
+            let is_new = |name: &&str| self.cluster.namespace_labels(name).is_none();
+            for namespace in parts.named_namespaces().into_iter().flatten().filter(is_new) {
+                add(namespace, parts.denies());
+            }
+        }
+        // A namespace that is not known yet may get any labels.
+        for (_, directions) in
+            all.iter_mut().filter(|(name, _)| self.cluster.namespace_labels(name).is_none())
+        {
+            *directions = directions.or(elsewhere);
+        }
+        all.retain(|_, directions| is_all || !directions.is_empty());
+        all
+    }
+
+    /// The directions in which a ClusterNetworkPolicy may isolate pods of any namespace that [`Compiler::isolated`] does not name: one that is
+    /// not known yet.
+    pub fn isolated_elsewhere(&self) -> Directions {
+        let any = self.tiers.values().filter(|parts| parts.named_namespaces().is_none());
+        any.fold(Directions::default(), |all, parts| all.or(parts.denies()))
     }
 
     /// Makes [`Compiler::ruleset`] current, and says what has changed since the last time.
@@ -184,6 +281,7 @@ impl Compiler {
         self.live.fill(&self.cluster, &mut change.new_sets);
         self.ruleset.sets.extend(change.new_sets.iter().map(|(name, set)| (*name, set.clone())));
         change.elements = self.live.take_pending();
+        change.denying.extend(change.elements.keys().filter(|name| self.denying.contains_key(name)));
         change
     }
 
@@ -215,31 +313,66 @@ impl Compiler {
         self.dirty.extend(self.cluster.locals().filter(is_selected).flat_map(|pod| pod.addresses.all()));
     }
 
+    /// The policies of the pods that this one is for may have changed.
+    fn touch_tier(&mut self, parts: &TierParts) {
+        let is_selected = |pod: &&KnownPod| parts.is_for(&self.cluster, pod);
+        self.dirty.extend(self.cluster.locals().filter(is_selected).flat_map(|pod| pod.addresses.all()));
+    }
+
+    /// The labels of a namespace were `old`: other ClusterNetworkPolicies may be for its pods.
+    fn touch_namespace(&mut self, namespace: &str, old: Option<&Labels>) {
+        let now = self.cluster.namespace_labels(namespace);
+        let differs = |parts: &TierParts| {
+            parts.is_for_namespace(namespace, old) != parts.is_for_namespace(namespace, now)
+        };
+        if self.tiers.values().any(differs) {
+            let is_in = |pod: &&KnownPod| *pod.namespace == *namespace;
+            self.dirty.extend(self.cluster.locals().filter(is_in).flat_map(|pod| pod.addresses.all()));
+        }
+    }
+
     /// The chain of a local pod, if a policy isolates it.
     fn chain_of(&self, entry: Entry, cache: &mut Cache) -> Option<Rc<Built>> {
         let Entry { direction, pod } = entry;
         let family = IpFamily::of(pod);
         let claimants: Vec<_> = self.cluster.at(pod).filter(|pod| pod.is_local()).collect();
-        let policies: Vec<_> = claimants.iter().map(|pod| self.policies_of(pod, direction)).collect();
-        if policies.iter().all(Vec::is_empty) {
+        let selected: Vec<_> = claimants.iter().map(|pod| self.selected(pod, direction)).collect();
+        if selected.iter().all(Selected::is_empty) {
             return None;
         }
-        let ids = |policies: &[&Parts]| policies.iter().map(|policy| policy.id).collect::<Vec<_>>();
-        let (one, of_one) = (claimants.first()?, policies.first()?);
+        let (one, of_one) = (claimants.first()?, selected.first()?);
         // Two pods say that they have the address, and it is unknown which one is right: each gets only what both may.
-        let is_same = |(pod, policies): (&&KnownPod, &Vec<&Parts>)| {
-            pod.ports == one.ports && ids(policies) == ids(of_one)
+        let is_same = |(pod, selected): (&&KnownPod, &Selected<'_>)| {
+            pod.ports == one.ports && selected.ids() == of_one.ids()
         };
-        if !claimants.iter().zip(&policies).all(is_same) {
+        if !claimants.iter().zip(&selected).all(is_same) {
             return Some(Rc::new(chain::build(direction, family, &[], &[])));
         }
-        let key = (direction, family, ids(of_one), one.ports.clone());
-        Some(
-            cache
-                .entry(key)
-                .or_insert_with(|| Rc::new(chain::build(direction, family, of_one, &one.ports)))
-                .clone(),
-        )
+        let key = (direction, family, of_one.ids(), one.ports.clone());
+        let build = || {
+            let Selected { admin, policies, baseline } = of_one;
+            let next = match policies.is_empty() {
+                true => chain::build_tier(direction, family, baseline, &one.ports, None),
+                false => Some(Rc::new(chain::build(direction, family, policies, &one.ports))),
+            };
+            chain::build_tier(direction, family, admin, &one.ports, next)
+        };
+        cache.entry(key).or_insert_with(build).clone()
+    }
+
+    fn selected(&self, pod: &KnownPod, direction: Direction) -> Selected<'_> {
+        let policies = self.policies_of(pod, direction);
+        let of_tier = |tier| {
+            let is_own = |parts: &&TierParts| {
+                parts.tier == tier && parts.has.has(direction) && parts.is_for(&self.cluster, pod)
+            };
+            let mut all: Vec<_> = self.tiers.values().filter(is_own).collect();
+            // Those of one priority stay in the order of their names.
+            all.sort_by_key(|parts| parts.priority);
+            all
+        };
+        let baseline = if policies.is_empty() { of_tier(Tier::Baseline) } else { Vec::new() };
+        Selected { admin: of_tier(Tier::Admin), policies, baseline }
     }
 
     fn policies_of(&self, pod: &KnownPod, direction: Direction) -> Vec<&Parts> {
@@ -260,6 +393,12 @@ impl Compiler {
                 change.new_sets.insert(*name, definition.empty_set());
             }
         }
+        for set in built.chain.denying() {
+            *self.denying.entry(set).or_default() += 1;
+        }
+        if let Some(next) = &built.next {
+            self.acquire(next, change);
+        }
     }
 
     fn release(&mut self, chain: Name, change: &mut Change) {
@@ -271,11 +410,20 @@ impl Compiler {
         self.users.remove(&chain);
         change.gone_chains.insert(chain);
         let Some(chain) = self.ruleset.chains.remove(&chain) else { return };
+        for set in chain.denying() {
+            match self.denying.get_mut(&set) {
+                Some(users) if *users > 1 => *users -= 1,
+                _ => drop(self.denying.remove(&set)),
+            }
+        }
         for set in chain.sets() {
             if self.live.release(set) {
                 self.ruleset.sets.remove(&set);
                 change.gone_sets.insert(set);
             }
+        }
+        if let Some(next) = chain.next() {
+            self.release(next, change);
         }
     }
 }

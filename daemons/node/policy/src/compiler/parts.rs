@@ -45,7 +45,7 @@ pub(crate) enum AllowPorts {
     In(Arc<Definition>),
 }
 
-enum PortMatch {
+pub(crate) enum PortMatch {
     Are(ruleset::Ports),
     Named(Protocol, Box<str>),
 }
@@ -113,7 +113,7 @@ fn directions(policy: &NetworkPolicy, faults: &mut Vec<String>) -> Directions {
     all
 }
 
-fn pairs_of(
+pub(crate) fn pairs_of(
     direction: Direction,
     family: IpFamily,
     peers: &[Peers],
@@ -158,12 +158,7 @@ fn peers(namespace: &str, rule: &Rule, place: &str, faults: &mut Vec<String>) ->
         }
     }
     for (family, blocks) in IpFamily::ALL.into_iter().zip(blocks) {
-        let joined = block::union(family, blocks);
-        if block::is_whole(family, &joined) {
-            all[family as usize] = vec![Peers::Any];
-        } else if !joined.is_empty() {
-            all[family as usize].push(Peers::Block(joined));
-        }
+        block::push(family, blocks, &mut all[family as usize]);
     }
     all
 }
@@ -194,15 +189,11 @@ fn ports(rule: &Rule, place: &str, faults: &mut Vec<String>) -> Vec<PortMatch> {
 fn one_port(port: &Port) -> Result<PortMatch, String> {
     let word = port.protocol.as_deref().unwrap_or("TCP");
     let protocol = Protocol::named(word).ok_or_else(|| format!("the protocol {word:?} is not known"))?;
-    let number = |value: i32| match u16::try_from(value) {
-        Ok(number) if number > 0 => Ok(number),
-        _ => Err(format!("{value} is no port")),
-    };
     match (&port.port, port.end_port) {
         (None, None) => Ok(PortMatch::Are(ruleset::Ports::Protocol(protocol))),
         (Some(PortValue::Name(name)), None) => Ok(PortMatch::Named(protocol, name.as_str().into())),
         (Some(PortValue::Number(first)), end) => {
-            let (first, last) = (number(*first)?, number(end.unwrap_or(*first))?);
+            let (first, last) = (port_number(*first)?, port_number(end.unwrap_or(*first))?);
             if last < first {
                 return Err(format!("endPort {last} is below {first}"));
             }
@@ -211,5 +202,12 @@ fn one_port(port: &Port) -> Result<PortMatch, String> {
         (None | Some(PortValue::Name(_)), Some(end)) => {
             Err(format!("endPort {end} without the number of a port"))
         }
+    }
+}
+
+pub(crate) fn port_number(value: i32) -> Result<u16, String> {
+    match u16::try_from(value) {
+        Ok(number) if number > 0 => Ok(number),
+        _ => Err(format!("{value} is no port")),
     }
 }

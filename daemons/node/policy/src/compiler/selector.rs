@@ -82,6 +82,13 @@ impl Selector {
         })
     }
 
+    /// The values of a label of which everything that matches has one; `None` if it may have others, or none.
+    pub(crate) fn values_of(&self, key: &str) -> Option<impl Iterator<Item = &str>> {
+        let is_of =
+            |requirement: &&Requirement| requirement.operator == Operator::In && *requirement.key == *key;
+        self.0.iter().find(is_of).map(|requirement| requirement.values.iter().map(|value| &**value))
+    }
+
     pub(crate) fn name_into(&self, maker: &mut Maker) {
         maker.number(self.0.len() as u64);
         for requirement in &self.0 {

@@ -121,3 +121,13 @@ fn a_new_list_removes_what_is_missing_in_it() {
     world.update();
     assert!(world.kernel == Default::default() && world.compiler.isolated().is_empty());
 }
+
+/// Another name of an unchanged chain or set would replace all of them at an update of the daemon.
+#[test]
+fn names_are_those_of_the_release_before() {
+    let world = world();
+    let chains: Vec<_> = world.kernel.chains.keys().map(ToString::to_string).collect();
+    let sets: Vec<_> = world.kernel.sets.keys().map(ToString::to_string).collect();
+    assert_eq!(chains, ["c5289929247b88857382d", "cbc515644adbe93209b8f"]);
+    assert_eq!(sets, ["sa0cae09176f6fa37a5ee", "sdc75c1836300b751d45e"]);
+}

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ferrule_node_policy::judge::{Packet, judge};
+use ferrule_node_policy::judge::{Packet, Why, judge, why};
 use ferrule_node_policy::model::*;
 use ferrule_node_policy::{Change, Compiler, Ruleset};
 
@@ -163,7 +163,21 @@ impl World {
             interpreter::passes(&self.kernel, packet),
             "{packet:?}: {verdict:?}"
         );
+        let Packet { source, destination, protocol, destination_port } = *packet;
+        let why = why(self.compiler.cluster(), source, destination, destination_port, protocol);
+        let both = |why: [&Why<'_>; 2]| why.map(Why::is_allowed);
+        assert_eq!(
+            both([&why.egress, &why.ingress]),
+            [verdict.egress.is_allowed(), verdict.ingress.is_allowed()],
+            "{packet:?}: {why:?}"
+        );
         verdict.is_allowed()
+    }
+
+    /// Whether the plugin isolates a new pod of the namespace in this direction.
+    pub(crate) fn isolates(&self, namespace: &str, direction: Direction) -> bool {
+        let elsewhere = self.compiler.isolated_elsewhere();
+        self.compiler.isolated().get(namespace).copied().unwrap_or(elsewhere).has(direction)
     }
 
     pub(crate) fn faults(&self) -> Vec<String> {

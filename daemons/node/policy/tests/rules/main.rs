@@ -5,5 +5,6 @@ mod changes;
 mod interpreter;
 mod kit;
 mod random;
-mod scale;
 mod semantics;
+mod tiers;
+mod why;

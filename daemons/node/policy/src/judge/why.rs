@@ -1,0 +1,223 @@
+//! Why a packet passes or not: which policy decides at each end, and which of its entries.
+
+use std::net::IpAddr;
+
+use crate::cluster::{Cluster, KnownPod};
+use crate::model::{ClusterNetworkPolicy, Direction, NetworkPolicy, Port, Rule};
+
+use super::tier::Ruling;
+use super::{Packet, Selecting, Side};
+
+/// Both ends of a packet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation<'a> {
+    pub egress: Why<'a>,
+    pub ingress: Why<'a>,
+}
+
+/// One end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why<'a> {
+    /// The pods that have the address, by namespace and name: one, but for moments.
+    pub pods: Vec<(&'a str, &'a str)>,
+    /// The rules of ClusterNetworkPolicies that match and pass the packet on to the next tier.
+    pub passed: Vec<Entry<'a>>,
+    pub reason: Reason<'a>,
+}
+
+/// What decides at one end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason<'a> {
+    /// Source and destination are the same address: never judged.
+    Itself,
+    /// No pod of this node that policies are for has the address. If a pod of another node has it, that node decides.
+    NotHere,
+    /// No policy decides: it passes.
+    NoPolicy,
+    /// By an entry of a NetworkPolicy.
+    Allowed(Place<'a>),
+    /// NetworkPolicies isolate the pod, and none of their entries matches.
+    NothingAllows(Vec<Missed<'a>>),
+    /// By a rule of a ClusterNetworkPolicy.
+    Accepted(Entry<'a>),
+    /// By a rule of a ClusterNetworkPolicy, perhaps because it is not understood.
+    Refused(Entry<'a>),
+    /// Two pods say that they have the address, and their policies or ports differ: nothing passes.
+    TwoPods,
+}
+
+/// A rule of a ClusterNetworkPolicy, by its number in `ingress` or `egress`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    pub policy: &'a ClusterNetworkPolicy,
+    pub rule: usize,
+}
+
+/// An entry of a NetworkPolicy: its number in `ingress` or `egress`, and which of its peers and ports match. `None` if it names none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place<'a> {
+    pub policy: &'a NetworkPolicy,
+    pub entry: usize,
+    pub peer: Option<usize>,
+    pub port: Option<usize>,
+}
+
+/// A NetworkPolicy that isolates, and what does not match in each of its entries of this direction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missed<'a> {
+    pub policy: &'a NetworkPolicy,
+    pub entries: Vec<Miss>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// A port matches, no peer does.
+    Peer,
+    /// A peer matches, no port does.
+    Port,
+    Both,
+    /// Both match, but not together: the port is that of another peer.
+    Pair,
+    /// The policy's `podSelector` is not understood, or it has too many entries: this one allows nothing.
+    Void,
+}
+
+impl Explanation<'_> {
+    pub fn is_allowed(&self) -> bool {
+        self.egress.is_allowed() && self.ingress.is_allowed()
+    }
+}
+
+impl Why<'_> {
+    pub fn is_allowed(&self) -> bool {
+        !matches!(self.reason, Reason::NothingAllows(_) | Reason::Refused(_) | Reason::TwoPods)
+    }
+}
+
+/// Why a packet from one address to another passes, or not. As for [`super::judge`], the destination is that after its translation, and packets
+/// that the node itself makes are not judged.
+pub fn why<'a>(cluster: &'a Cluster, from: IpAddr, to: IpAddr, port: u16, protocol: u8) -> Explanation<'a> {
+    let packet = Packet { source: from, destination: to, protocol, destination_port: port };
+    let side = |direction| Side { cluster, packet: &packet, direction }.why();
+    Explanation { egress: side(Direction::Egress), ingress: side(Direction::Ingress) }
+}
+
+impl<'a> Side<'a, '_> {
+    fn why(&self) -> Why<'a> {
+        let mut passed = Vec::new();
+        let reason = self.reason(&mut passed);
+        Why { pods: self.cluster.names_at(self.own()).collect(), passed, reason }
+    }
+
+    fn reason(&self, passed: &mut Vec<Entry<'a>>) -> Reason<'a> {
+        if self.packet.source == self.packet.destination {
+            return Reason::Itself;
+        }
+        let pods: Vec<_> = self.cluster.at(self.own()).filter(|pod| pod.is_local()).collect();
+        let selecting: Vec<_> = pods.iter().map(|pod| self.selecting(pod)).collect();
+        let (Some(pod), Some(of_pod)) = (pods.first(), selecting.first()) else { return Reason::NotHere };
+        if selecting.iter().all(Selecting::is_empty) {
+            return Reason::NoPolicy;
+        }
+        if pods.iter().any(|other| other.ports != pod.ports) || selecting.iter().any(|other| other != of_pod)
+        {
+            return Reason::TwoPods;
+        }
+        let Selecting { admin, isolating, baseline } = of_pod;
+        if let Some(reason) = self.of_ruling(admin, pod, passed) {
+            return reason;
+        }
+        if !isolating.is_empty() {
+            return match isolating.iter().find_map(|policy| self.place(policy, pod)) {
+                Some(place) => Reason::Allowed(place),
+                None => {
+                    Reason::NothingAllows(isolating.iter().map(|policy| self.missed(policy, pod)).collect())
+                }
+            };
+        }
+        self.of_ruling(baseline, pod, passed).unwrap_or(Reason::NoPolicy)
+    }
+
+    fn of_ruling(
+        &self,
+        policies: &[&'a ClusterNetworkPolicy],
+        pod: &KnownPod,
+        passed: &mut Vec<Entry<'a>>,
+    ) -> Option<Reason<'a>> {
+        let (policy, rule, ruling) = self.first_ruling(policies, pod)?;
+        let entry = Entry { policy, rule };
+        match ruling {
+            Ruling::Accept => Some(Reason::Accepted(entry)),
+            Ruling::Deny => Some(Reason::Refused(entry)),
+            Ruling::Pass => {
+                passed.push(entry);
+                None
+            }
+        }
+    }
+
+    fn entries(&self, policy: &'a NetworkPolicy) -> &'a [Rule] {
+        if self.direction == Direction::Ingress { &policy.ingress } else { &policy.egress }
+    }
+
+    /// The first entry that allows the packet, with its first peer and port that do.
+    fn place(&self, policy: &'a NetworkPolicy, pod: &KnownPod) -> Option<Place<'a>> {
+        if !self.allows(policy, pod) {
+            return None;
+        }
+        let entries = self.entries(policy).iter().enumerate();
+        entries.into_iter().find_map(|(entry, rule)| {
+            one_by_one(&rule.peers).find_map(|(peer, peers)| {
+                one_by_one(&rule.ports).find_map(|(port, ports)| {
+                    let pair = Rule { peers: peers.to_vec(), ports: ports.to_vec() };
+                    self.rule_allows(&pair, policy, pod).then_some(Place { policy, entry, peer, port })
+                })
+            })
+        })
+    }
+
+    fn missed(&self, policy: &'a NetworkPolicy, pod: &KnownPod) -> Missed<'a> {
+        let is_void = |number: usize| {
+            // Alone it would allow, if it is this entry that matches.
+            let mut pairs = self.entries(policy).iter().take(number + 1);
+            super::selects(&policy.pods, pod).is_none()
+                || pairs
+                    .try_fold(0_usize, |all, rule| {
+                        let all = all + rule.peers.len().max(1) * rule.ports.len().max(1);
+                        (all <= 10_000).then_some(all)
+                    })
+                    .is_none()
+        };
+        let of = |(number, rule): (usize, &Rule)| {
+            let is_peer = self.rule_allows(&Rule { ports: Vec::new(), ..rule.clone() }, policy, pod);
+            let is_port = self.is_some_port(&rule.ports, pod);
+            match (is_peer, is_port) {
+                _ if is_void(number) => Miss::Void,
+                (true, true) => Miss::Pair,
+                (true, false) => Miss::Port,
+                (false, true) => Miss::Peer,
+                (false, false) => Miss::Both,
+            }
+        };
+        Missed { policy, entries: self.entries(policy).iter().enumerate().map(of).collect() }
+    }
+
+    /// Whether one of the ports matches, of whatever peer.
+    fn is_some_port(&self, ports: &[Port], pod: &KnownPod) -> bool {
+        let receivers: Vec<_> = match self.direction {
+            Direction::Ingress => vec![pod],
+            Direction::Egress => self.cluster.at(self.other()).collect(),
+        };
+        let matches = |port: &Port| {
+            self.matches_port(port, None)
+                || receivers.iter().any(|receiver| self.matches_port(port, Some(receiver)))
+        };
+        ports.is_empty() || ports.iter().any(matches)
+    }
+}
+
+/// Each element alone with its number; the empty list once.
+fn one_by_one<T>(all: &[T]) -> impl Iterator<Item = (Option<usize>, &[T])> {
+    let none = all.is_empty().then_some((None, all));
+    none.into_iter().chain(all.chunks(1).enumerate().map(|(number, one)| (Some(number), one)))
+}
