@@ -9,6 +9,7 @@
 //! - [`tun`]: makes tap devices, which netlink cannot.
 //! - [`unix_stream`]: a connection to a Unix socket that waits for nothing longer than its limit.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
+//! - [`ping`]: sockets for echo requests.
 //! - [`notices`]: waits for the kernel's messages about changes.
 //! - [`budget`]: limits what one container may cost.
 //! - [`observer`]: reports to the program how long requests take, and their errors.
@@ -31,6 +32,7 @@ pub mod netns;
 pub mod netns_file;
 pub mod nftables;
 pub mod notices;
+pub mod ping;
 pub mod retry;
 mod sorted;
 pub mod sysctl;

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::ping::HEADER;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
 use tokio::time::{Instant, timeout_at};
 
-/// Length of the header of an echo request and of its answer.
-pub(crate) const HEADER: usize = 8;
 /// The bytes behind the header. They tell our requests from those of other processes.
 pub(crate) type Token = [u8; 8];
 

@@ -19,8 +19,8 @@ use std::path::Path;
 
 use ferrule_kernel::file;
 
-use crate::Directions;
 use crate::comment::NAMESPACE_MAX;
+use crate::{Direction, Directions};
 
 /// The file.
 pub const PATH: &str = "/var/lib/ferrule/policy/isolated";
@@ -74,6 +74,13 @@ impl Isolated {
     /// The directions of a namespace.
     pub fn of(&self, namespace: &str) -> Directions {
         self.named.get(namespace).copied().unwrap_or(self.elsewhere)
+    }
+
+    /// A namespace with the most directions, if there is one.
+    pub fn strictest(&self) -> Option<(&str, Directions)> {
+        let count = |of: &Directions| Direction::ALL.iter().filter(|direction| of.has(**direction)).count();
+        let found = self.0.iter().max_by_key(|(_, directions)| count(directions));
+        found.map(|(namespace, directions)| (namespace.as_str(), *directions))
     }
 
     /// Whether each direction of the other one is also in this one.

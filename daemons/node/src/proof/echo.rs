@@ -1,5 +1,4 @@
-//! Sockets for echo requests in the endpoint's namespace. The kernel gives each one the answers to its own requests only, so a flood
-//! of others costs the daemon nothing.
+//! Echo requests from the endpoint's namespace.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -11,15 +10,12 @@ use std::path::Path;
 use anyhow::{Context as _, Result, bail};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netns::enter;
-use rustix::net::sockopt::{
-    Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery, set_ip_mtu_discover, set_ipv6_mtu_discover,
-};
-use socket2::{Domain, Protocol, Socket, Type};
+use ferrule_kernel::ping;
 use tokio::net::UdpSocket;
 
 use super::endpoint::is_namespace;
 use super::schedule::{Key, Target};
-use crate::probe::{HEADER, Token, request};
+use crate::probe::{Token, request};
 
 /// The requests that are remembered for a late answer.
 const REMEMBERED: u16 = 512;
@@ -43,12 +39,16 @@ impl Echo {
         }
         let mut token = Token::default();
         getrandom::fill(&mut token)?;
-        let open = |family| socket(family).with_context(|| format!("open a socket for {family}"));
+        let open = |family| {
+            let socket =
+                ping::socket(family).and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
+            socket.with_context(|| format!("open a socket for {family}"))
+        };
         let sockets = enter(&netns, || -> Result<_> { Ok([open(IpFamily::V4)?, open(IpFamily::V6)?]) })
             .with_context(|| format!("enter {}", path.display()))??;
         let meta = netns.metadata()?;
         let netns = (meta.dev(), meta.ino());
-        let [v4, v6] = sockets.map(|socket| UdpSocket::from_std(socket.into()));
+        let [v4, v6] = sockets.map(UdpSocket::from_std);
         Ok(Echo { sockets: [v4?, v6?], token, number: 0, asked: BTreeMap::new(), netns })
     }
 
@@ -75,13 +75,13 @@ impl Echo {
         let (mut buffer4, mut buffer6) = ([0; 64], [0; 64]);
         loop {
             let [v4, v6] = &self.sockets;
-            let (kind, buffer, received) = tokio::select! {
-                received = v4.recv_from(&mut buffer4) => (0, &buffer4, received),
-                received = v6.recv_from(&mut buffer6) => (129, &buffer6, received),
+            let (family, buffer, received) = tokio::select! {
+                received = v4.recv_from(&mut buffer4) => (IpFamily::V4, &buffer4, received),
+                received = v6.recv_from(&mut buffer6) => (IpFamily::V6, &buffer6, received),
             };
             // An error belongs to an earlier request, which will have no answer.
             let Ok((len, from)) = received else { continue };
-            if let Some(number) = number(&buffer[..len], kind, &self.token)
+            if let Some(number) = number(family, &buffer[..len], &self.token)
                 && self.asked.get(&number).is_some_and(|(_, address)| *address == from.ip())
                 && let Some((key, _)) = self.asked.remove(&number)
             {
@@ -91,25 +91,10 @@ impl Echo {
     }
 }
 
-fn socket(family: IpFamily) -> io::Result<Socket> {
-    let (domain, protocol) = match family {
-        IpFamily::V4 => (Domain::IPV4, Protocol::ICMPV4),
-        IpFamily::V6 => (Domain::IPV6, Protocol::ICMPV6),
-    };
-    let socket = Socket::new(domain, Type::DGRAM, Some(protocol))?;
-    socket.set_nonblocking(true)?;
-    // Packets are neither divided nor held back by what the kernel has learned of the way.
-    match family {
-        IpFamily::V4 => set_ip_mtu_discover(&socket, Ipv4PathMtuDiscovery::PROBE)?,
-        IpFamily::V6 => set_ipv6_mtu_discover(&socket, Ipv6PathMtuDiscovery::PROBE)?,
-    }
-    Ok(socket)
-}
-
 /// The number of our request that this message answers.
-fn number(message: &[u8], kind: u8, token: &Token) -> Option<u16> {
-    let (header, rest) = message.split_at_checked(HEADER)?;
-    (header[0] == kind && rest.starts_with(token)).then(|| u16::from_be_bytes([header[6], header[7]]))
+fn number(family: IpFamily, message: &[u8], token: &Token) -> Option<u16> {
+    let number = ping::answered(family, message)?;
+    message[ping::HEADER..].starts_with(token).then_some(number)
 }
 
 #[cfg(test)]
@@ -121,9 +106,9 @@ mod tests {
         let token = [7; 8];
         let mut message = request(IpFamily::V6, 0x0203, &token);
         message.extend([0; 20]);
-        assert_eq!(number(&message, 128, &token), Some(0x0203));
-        assert_eq!(number(&message, 129, &token), None, "our own request");
-        assert_eq!(number(&message, 128, &[8; 8]), None, "of another process");
-        (0..HEADER + 8).for_each(|len| assert_eq!(number(&message[..len], 128, &token), None));
+        message[0] = 129;
+        assert_eq!(number(IpFamily::V6, &message, &token), Some(0x0203));
+        assert_eq!(number(IpFamily::V6, &message, &[8; 8]), None, "of another process");
+        (0..ping::HEADER + 8).for_each(|len| assert_eq!(number(IpFamily::V6, &message[..len], &token), None));
     }
 }

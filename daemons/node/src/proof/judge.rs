@@ -87,7 +87,16 @@ pub(super) fn proofs(endpoint: Result<&Endpoint, &Missing>, input: &Input, sched
         };
         (name.to_string(), families.iter().map(of).collect())
     });
-    Proofs { endpoint: endpoint.ok().cloned(), local: local.collect(), peers: peers.collect() }
+    let endpoints = input.peers.iter().map(|(name, families)| {
+        let known = families.iter().filter_map(|(family, target)| Some((*family, *target.as_ref().ok()?)));
+        (name.to_string(), known.collect())
+    });
+    Proofs {
+        endpoint: endpoint.ok().cloned(),
+        local: local.collect(),
+        peers: peers.collect(),
+        endpoints: endpoints.collect(),
+    }
 }
 
 /// The proof of this node. The gateway comes first: without it nothing is forwarded.

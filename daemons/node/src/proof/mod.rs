@@ -34,6 +34,8 @@ pub struct Proofs {
     pub local: BTreeMap<IpFamily, Proof>,
     /// Whether the endpoints of the other nodes answer, by the node's name and family.
     pub peers: BTreeMap<String, BTreeMap<IpFamily, Proof>>,
+    /// The endpoints of the other nodes, as far as they are known.
+    pub endpoints: BTreeMap<String, BTreeMap<IpFamily, Target>>,
 }
 
 /// One thing that is asked for again and again.
@@ -58,6 +60,6 @@ pub enum Proof {
 impl Proofs {
     /// Nothing is known of this node yet.
     pub fn none() -> Proofs {
-        Proofs { endpoint: None, local: BTreeMap::new(), peers: BTreeMap::new() }
+        Proofs { endpoint: None, local: BTreeMap::new(), peers: BTreeMap::new(), endpoints: BTreeMap::new() }
     }
 }

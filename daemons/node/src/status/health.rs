@@ -40,13 +40,24 @@ pub struct Row {
     /// Why it is not proved.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub why: Option<String>,
+    /// The other node's health endpoint, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub address: Option<IpAddr>,
+    /// The size of the largest packets for it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub size: Option<u16>,
 }
 
 impl From<&Proofs> for Health {
     fn from(proofs: &Proofs) -> Health {
         let places = proofs.endpoint.iter().flat_map(|endpoint| &endpoint.places);
-        let peers =
-            proofs.peers.iter().flat_map(|(node, families)| families.iter().map(move |of| row(node, of)));
+        let peers = proofs.peers.iter().flat_map(|(node, families)| {
+            let endpoints = proofs.endpoints.get(node);
+            families.iter().map(move |of| {
+                let target = endpoints.and_then(|endpoints| endpoints.get(of.0));
+                Row { address: target.map(|to| to.address), size: target.map(|to| to.size), ..row(node, of) }
+            })
+        });
         Health {
             addresses: places.map(|place| place.address).collect(),
             links: proofs.endpoint.iter().flat_map(|endpoint| endpoint.links.clone()).collect(),
@@ -107,7 +118,14 @@ fn row(node: &str, (family, proof): (&IpFamily, &Proof)) -> Row {
         Proof::Proved { at } => ("proved", time(at), None),
         Proof::Lost { since, why } => ("lost", time(since), Some(why.clone())),
     };
-    Row { node: node.to_owned(), family: family.to_string(), proof: name.to_owned(), since, why }
+    Row {
+        node: node.to_owned(),
+        family: family.to_string(),
+        proof: name.to_owned(),
+        since,
+        why,
+        ..Row::default()
+    }
 }
 
 #[cfg(test)]

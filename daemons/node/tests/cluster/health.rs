@@ -80,6 +80,16 @@ fn published(cluster: &Cluster, member: &Member) -> Value {
     serde_json::from_str(text).unwrap()
 }
 
+/// What `ferrule test` says there.
+fn ferrule_test(member: &Member) -> String {
+    let folder = bin_dir().unwrap();
+    let mut first = Command::new("sleep");
+    first.arg("infinity");
+    let init = member.node.spawn(first).unwrap();
+    let words = format!("test --conf-dir /run/cni/net.d --bin-dir {} --init {}", folder.display(), init.id());
+    member.sh(&format!("{}/ferrule {words} 2>&1 || true", folder.display()))
+}
+
 #[test]
 fn each_fault_is_found_where_it_is() {
     let mut cluster = Cluster::started(ON_LINKS);
@@ -96,6 +106,15 @@ fn each_fault_is_found_where_it_is() {
     assert!(proofs(a)[0].contains("rule of the hook forward"), "{:?}", proofs(a));
     a.sh("nft delete table inet wall");
     all_proved(&cluster);
+
+    let said = ferrule_test(a);
+    for wanted in [
+        "ok: node b: 10.244.1.2 reaches 10.244.2.254; fd00:244:1::2 reaches fd00:244:2:0:ffff:ffff:ffff:ffff\n",
+        "ok: node c: 10.244.1.2 reaches 10.244.3.254; fd00:244:1::2 reaches fd00:244:3:0:ffff:ffff:ffff:ffff\n",
+        " 0 failed, ",
+    ] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
 
     // A flood gets few answers: six at once, then ten a second.
     let flood =
@@ -127,6 +146,16 @@ fn each_fault_is_found_where_it_is() {
     has(b, &["local proved", "a lost: no answer", "c lost: no answer"]);
     has(a, &["local lost: the IPv", "b lost: no answer", "c proved"]);
     assert!(proofs(a)[0].contains("gateway of this node's pods"), "{:?}", proofs(a));
+    let said = ferrule_test(a);
+    let b_line = said.lines().find(|line| line.starts_with("failed: node b: ")).unwrap_or_else(|| panic!("{said}"));
+    for wanted in [
+        "10.244.2.254 does not answer 10.244.1.3 to packets of 1450 bytes, but to those of 100",
+        "ferrule-node has had no answer of 10.244.2.254 since ",
+        "fd00:244:2:0:ffff:ffff:ffff:ffff does not answer fd00:244:1::3 to packets of 1450 bytes",
+    ] {
+        assert!(b_line.contains(wanted), "{wanted}: {said}");
+    }
+    assert!(said.contains("a link between the nodes has a smaller MTU") && said.contains("ok: node c: "), "{said}");
     for member in [a, b] {
         member.sh("nft delete table inet wall");
     }

@@ -12,12 +12,13 @@ use serde_json::{Value, json};
 use crate::fixture::{Fixture, PROGRAM};
 use crate::schema;
 
-/// A plugin that runs the commands in /run/break when it attaches the second pod, and passes the result on.
+/// A plugin that runs the commands in /run/break-b when it attaches the pod b, and passes the result on.
 const BREAKER: &str = r#"#!/bin/sh
 input=$(cat)
 case $CNI_COMMAND in
 ADD)
-    [ "$CNI_CONTAINERID" != ferrule-test-b ] || sh /run/break "$PPID" >&2 || exit 1
+    script=/run/break-${CNI_CONTAINERID#ferrule-test-}
+    [ ! -e "$script" ] || sh "$script" "$PPID" >&2 || exit 1
     echo "$input" | jq -c .prevResult ;;
 VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}' ;;
 esac
@@ -53,7 +54,7 @@ fn v4() -> Value {
 }
 
 fn breaks(f: &Fixture, script: &str) {
-    f.node.write_file("/run/break", script).unwrap();
+    f.node.write_file("/run/break-b", script).unwrap();
 }
 
 fn test(f: &Fixture, words: &str) -> (Output, String) {
@@ -93,13 +94,14 @@ fn passes(main: &str) {
     for test in &tests {
         assert!(said.contains(&format!("ok: {test}: ")), "{test}: {said}");
     }
-    assert!(said.contains(&format!("{} ok, 0 failed, 2 skipped", tests.len())), "{said}");
+    assert!(said.contains("skipped: policy: not used: the network has no plugin policy"), "{said}");
+    assert!(said.contains(&format!("{} ok, 0 failed, 3 skipped", tests.len())), "{said}");
     // The first pod of a node makes the bridge and the tables.
     let before = state(&f);
     let (output, said) = test(&f, "--json");
     let document: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
     assert_eq!(schema::deviation_of(&document), None, "{said}");
-    assert_eq!(document["tests"].as_array().unwrap().len(), tests.len() + 2, "{said}");
+    assert_eq!(document["tests"].as_array().unwrap().len(), tests.len() + 3, "{said}");
     assert_eq!(before.diff(&state(&f)), "");
 }
 
@@ -150,6 +152,64 @@ fn each_damage_fails_its_test_with_its_reason() {
             let remedy = lines.next().unwrap_or_default();
             assert!(line.contains(reason) && remedy.starts_with("    remedy: "), "{damage}: {said}");
             assert!(said.contains("ok: detach: "), "{damage}: {said}");
+        }
+    });
+}
+
+/// The node's file of namespaces with policies, what is broken while the isolated pod is attached, and both lines.
+const ISOLATED: [(&str, &str, [&str; 2]); 5] = [
+    (
+        "ferrule-policy 1\nopen ingress\nshop both\nend\n",
+        "true",
+        [
+            "ok: policy: nothing passes a new pod of namespace shop (both directions)",
+            "ok: policy, released: packets pass in both directions",
+        ],
+    ),
+    (
+        "damaged",
+        "true",
+        ["ok: policy: nothing passes a new pod of namespace ferrule-test (both directions)", "ok: policy, released: "],
+    ),
+    ("ferrule-policy 1\nend\n", "true", ["skipped: policy: /var/lib/ferrule/policy/isolated names no namespace", ""]),
+    (
+        "ferrule-policy 1\ntools ingress\nend\n",
+        "nft flush chain inet ferrule_pods forward",
+        [
+            "failed: policy: 10.212.0.2 reaches 10.212.0.4, though namespace tools is isolated (ingress)",
+            "ok: policy, released: ",
+        ],
+    ),
+    (
+        "ferrule-policy 1\nshop both\nend\n",
+        "nft add table inet wall; nft add chain inet wall f '{ type filter hook forward priority 0; }';
+        nft add rule inet wall f ip daddr 10.212.0.4 drop",
+        [
+            "ok: policy: ",
+            "failed: policy, released: no longer isolated, but not: 10.212.0.2 reaches 10.212.0.4, 10.212.0.4 reaches 10.212.0.2",
+        ],
+    ),
+];
+
+#[test]
+fn a_pod_of_an_isolated_namespace_gets_nothing_until_it_is_released() {
+    let said = |file: &str, damage: &str| {
+        let f = node("ptp", v4(), &["policy"]);
+        symlink(PROGRAM, f.bin_dir(Origin::Ours).join("policy")).unwrap();
+        f.node.write_file("/var/lib/ferrule/policy/isolated", file).unwrap();
+        f.node.write_file("/run/break-c", damage).unwrap();
+        let said = test(&f, "").1;
+        let left = f.node.sh("nft list table inet ferrule_pods | grep elements || :").unwrap();
+        assert_eq!(left, "", "{said}");
+        state(&f);
+        said
+    };
+    thread::scope(|scope| {
+        let runs = ISOLATED.map(|(file, damage, lines)| (lines, scope.spawn(move || said(file, damage))));
+        for (lines, run) in runs {
+            let said = run.join().unwrap();
+            lines.iter().for_each(|line| assert!(said.contains(line), "{line}: {said}"));
+            assert!(said.contains("ok: detach: "), "{said}");
         }
     });
 }

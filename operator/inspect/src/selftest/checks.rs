@@ -2,17 +2,12 @@
 
 use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
-use std::path::Path;
 use std::time::Duration;
-
-use ferrule_kernel::file;
-use ferrule_kit::cluster::{STATE, STATUS_FILE};
-use serde_json::Value;
 
 use super::outside::Outside;
 use super::pods::{Attached, BURST, PORT, RATE, Rights, Site};
 use super::traffic::{Pair, Place, connect, has_route, resolve, told, transfer};
-use super::{Test, why};
+use super::{Test, isolation, nodes, why};
 use crate::doctor::networks::Network;
 
 const NO_ROUTE: &str =
@@ -61,7 +56,8 @@ impl Scene<'_> {
         checks.push(Box::new(|scene| vec![scene.host_port()]));
         checks.push(Box::new(|scene| vec![scene.limit()]));
         checks.push(Box::new(move |scene| vec![scene.resolver(dns)]));
-        checks.push(Box::new(|scene| scene.other_nodes()));
+        checks.push(Box::new(isolation::tests));
+        checks.push(Box::new(|scene| nodes::tests(&scene.pods[0])));
         checks
     }
 
@@ -77,7 +73,7 @@ impl Scene<'_> {
         }
     }
 
-    fn a(&self) -> Place<'_> {
+    pub(super) fn a(&self) -> Place<'_> {
         Place::In(&self.pods[0].netns)
     }
 
@@ -123,7 +119,7 @@ impl Scene<'_> {
     }
 
     /// Whether the network keeps its pods apart on purpose.
-    fn keeps_apart(&self) -> bool {
+    pub(super) fn keeps_apart(&self) -> bool {
         self.network.plugins.iter().any(|plugin| plugin["portIsolation"] == true)
     }
 
@@ -270,40 +266,6 @@ impl Scene<'_> {
             }
         }
     }
-
-    /// What `ferrule-node` has found of each other node, from its health endpoint, which is in a pod's place, to the other's.
-    fn other_nodes(&self) -> Vec<Test> {
-        let path = Path::new(STATE).join(STATUS_FILE);
-        let status: Value =
-            file::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-        proofs(&status, &path)
-    }
-}
-
-/// The proofs of the status file. The daemon asks each node all the time: nothing is waited for.
-fn proofs(status: &Value, path: &Path) -> Vec<Test> {
-    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
-    let mut tests = Vec::new();
-    for row in status["health"]["peers"].as_array().into_iter().flatten() {
-        let name = format!("node {} ({})", text(&row["node"]), text(&row["family"]));
-        let (since, why) = (text(&row["since"]), text(&row["why"]));
-        tests.push(match row["proof"].as_str() {
-            Some("proved") => {
-                Test::ok(name, format!("the health endpoints have reached each other at {since}"))
-            }
-            Some("lost") => Test::failed(
-                name,
-                format!("no answer of its health endpoint since {since}: {why}"),
-                why::NODE,
-            ),
-            _ => Test::skipped(name, format!("ferrule-node does not know: {why}")),
-        });
-    }
-    if tests.is_empty() {
-        let why = format!("{} says nothing of pods on other nodes", path.display());
-        tests.push(Test::skipped("other nodes", why));
-    }
-    tests
 }
 
 fn family(is_v4: bool) -> &'static str {
@@ -312,28 +274,4 @@ fn family(is_v4: bool) -> &'static str {
 
 fn named(test: &str, is_v4: bool) -> String {
     format!("{test} ({})", family(is_v4))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::super::Outcome;
-    use super::*;
-
-    /// The rows are those of `ferrule-node`'s status/health.rs.
-    #[test]
-    fn proofs_of_other_nodes() {
-        let row = |node: &str, proof: &str| json!({"node": node, "family": "IPv4", "proof": proof, "since": "T", "why": "no answer"});
-        let status = json!({"nodes": [{"name": "n2"}], "health": {"local": [row("", "lost")],
-            "peers": [row("n2", "proved"), row("n3", "lost"), row("n4", "unknown")]}});
-        let found = |status: &Value| {
-            let tests = proofs(status, Path::new("/s"));
-            tests.into_iter().map(|test| (test.test, test.outcome)).collect::<Vec<_>>()
-        };
-        let wanted = [("n2", Outcome::Ok), ("n3", Outcome::Failed), ("n4", Outcome::Skipped)]
-            .map(|(node, outcome)| (format!("node {node} (IPv4)"), outcome));
-        assert_eq!(found(&status), wanted);
-        assert_eq!(found(&Value::Null), [("other nodes".to_owned(), Outcome::Skipped)]);
-    }
 }

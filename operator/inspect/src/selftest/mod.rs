@@ -1,10 +1,13 @@
 //! `ferrule test`: attaches two pods of its own to the node's network as a runtime does, and sends packets between them, the node and
-//! a namespace that stands for the world outside. No packet leaves the node, unless the caller names a resolver.
+//! a namespace that stands for the world outside. No packet leaves the node but echo requests to the health endpoints of other nodes,
+//! and questions to a resolver that the caller names.
 //!
 //! `pods` attaches and detaches, also what a killed test has left. `outside` is that namespace. `traffic` sends, `checks`
-//! judges, `why` looks for the reason of a failure.
+//! judges, `isolation` and `nodes` too: the plugin `policy`, and the other nodes of a cluster. `why` looks for the reason of a failure.
 
 mod checks;
+mod isolation;
+mod nodes;
 mod outside;
 mod pods;
 mod traffic;
@@ -170,7 +173,7 @@ pub fn run(
     drop(outside);
     let removed = LeftOver::find(&Sight::of_check(options.init, &options.results)).remove(&site);
     add(match removed {
-        Ok(()) => Test::ok("detach", "both pods are gone"),
+        Ok(()) => Test::ok("detach", "the pods are gone"),
         Err(why) => Test::failed("detach", why, why::DETACH),
     });
     Ok(tests)

@@ -29,8 +29,9 @@ use crate::model::Owner;
 use crate::process;
 use crate::sight::Sight;
 
-/// The container IDs of the two pods.
-const PODS: [&str; 2] = ["ferrule-test-a", "ferrule-test-b"];
+/// The container IDs of the two pods, and of the one that `policy` isolates.
+const PODS: [&str; 3] = ["ferrule-test-a", "ferrule-test-b", ISOLATED];
+pub(super) const ISOLATED: &str = "ferrule-test-c";
 /// The entries of the pods. The runtime's folder is not touched: gc would take an empty one for that of a runtime without pods.
 const RECORDS: &str = "/run/ferrule-test";
 /// The interface.
@@ -108,15 +109,31 @@ impl Site<'_> {
     /// # Errors
     /// The step that failed. What was made stays.
     pub(super) fn attach(&self, network: &Network, rights: &Rights) -> Result<[Attached; 2], String> {
-        let [a, b] = PODS;
-        Ok([self.add(network, a, &Rights::default())?, self.add(network, b, rights)?])
+        let [a, b, _] = PODS;
+        Ok([self.add(network, a, None, &Rights::default())?, self.add(network, b, None, rights)?])
     }
 
-    fn add(&self, network: &Network, pod: &str, rights: &Rights) -> Result<Attached, String> {
+    /// Attaches a pod of a namespace of Kubernetes.
+    ///
+    /// # Errors
+    /// As [`Site::attach`].
+    pub(super) fn attach_isolated(&self, network: &Network, namespace: &str) -> Result<Attached, String> {
+        self.add(network, ISOLATED, Some(namespace), &Rights::default())
+    }
+
+    fn add(
+        &self,
+        network: &Network,
+        pod: &str,
+        namespace: Option<&str>,
+        rights: &Rights,
+    ) -> Result<Attached, String> {
         let path = netns_path(pod);
+        let of_pod = namespace.map(|namespace| [("K8S_POD_NAMESPACE", namespace), ("K8S_POD_NAME", pod)]);
+        let cni_args = [("IgnoreUnknown", "1")].into_iter().chain(of_pod.into_iter().flatten());
         let config = json!({"name": network.name, "cniVersion": network.version, "plugins": network.plugins});
         let sent = Sent {
-            cni_args: vec![("IgnoreUnknown".to_owned(), "1".to_owned())],
+            cni_args: cni_args.map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
             capability_args: rights.args(),
             result: Value::Null,
         };

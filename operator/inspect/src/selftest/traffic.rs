@@ -37,10 +37,21 @@ pub(super) fn connect(
     at: SocketAddr,
     to: Option<SocketAddr>,
 ) -> io::Result<IpAddr> {
+    connect_within(from, listener, at, to, LIMIT)
+}
+
+/// The same, with a limit.
+pub(super) fn connect_within(
+    from: Place<'_>,
+    listener: Place<'_>,
+    at: SocketAddr,
+    to: Option<SocketAddr>,
+    limit: Duration,
+) -> io::Result<IpAddr> {
     let listener = listener.open(|| TcpListener::bind(at))?;
     listener.set_nonblocking(true)?;
     let to = to.unwrap_or(listener.local_addr()?);
-    let _stream = from.open(|| TcpStream::connect_timeout(&to, LIMIT))?;
+    let _stream = from.open(|| TcpStream::connect_timeout(&to, limit))?;
     Ok(accept(&listener)?.1.ip())
 }
 

@@ -16,6 +16,9 @@ pub(super) const REMOVED: &str = "something removes what the plugins make, such 
 pub(super) const MTU: &str = "set the key mtu of the network to what passes, or raise the MTU of the link";
 pub(super) const NODE: &str =
     "ferrule-node status on both nodes says how they reach each other; look for a firewall between them";
+pub(super) const WAY: &str = "a link between the nodes has a smaller MTU than ferrule-node assumes: raise it, or set --mtu of ferrule-node";
+pub(super) const POLICY: &str = "ferrule check names altered rules of the table inet ferrule_pods, ferrule repair --yes makes them again; \
+    a flowtable of another program forwards past all rules";
 pub(super) const ISOLATED: &str = "another program has isolated them: bridge link set dev NAME isolated off";
 const DROPS: &str =
     "add the plugin firewall to the network, or accept the packets of its subnet in this chain";

@@ -7,6 +7,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use ferrule_kernel::netlink::{Socket, link};
 use ferrule_kernel::netns::{enter, own};
+use ferrule_kernel::ping;
 use ferrule_kernel::sysctl;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
@@ -18,7 +19,7 @@ const UP: u32 = 1;
 /// masks are the kernel's own ones and echo replies. Root may open sockets for echo requests that get the answers to their own
 /// requests only.
 const SETTINGS: [(&str, &str); 5] = [
-    ("net/ipv4/ping_group_range", "0 0"),
+    ping::GROUPS,
     ("net/ipv4/icmp_ratelimit", "100"),
     ("net/ipv4/icmp_ratemask", "6169"),
     ("net/ipv6/icmp/ratelimit", "100"),
