@@ -128,6 +128,7 @@ sums() { chart "$@" | sed -n 's/^ *ferrule.dev\/config: //p'; }
 [[ $(sums) && $(sums) != "$(sums --set config.HEALTH=off)" ]] || fail "a change of the settings restarts no daemon"
 
 refuses "must be one of 'auto', 'routes', 'vxlan', 'wireguard'" config.MODE=bgp
+refuses "must be one of 'on', 'off'" config.CHAIN=maybe
 refuses 'config.MOED: ferrule-node has no such setting' config.MOED=auto
 refuses "additional properties 'imgae' not allowed" imgae.tag=1
 refuses 'does not match pattern' apiServer=http://192.0.2.1
