@@ -147,7 +147,8 @@ fn each_fault_is_found_where_it_is() {
     has(a, &["local lost: the IPv", "b lost: no answer", "c proved"]);
     assert!(proofs(a)[0].contains("gateway of this node's pods"), "{:?}", proofs(a));
     let said = ferrule_test(a);
-    let b_line = said.lines().find(|line| line.starts_with("failed: node b: ")).unwrap_or_else(|| panic!("{said}"));
+    let b_line =
+        said.lines().find(|line| line.starts_with("failed: node b: ")).unwrap_or_else(|| panic!("{said}"));
     for wanted in [
         "10.244.2.254 does not answer 10.244.1.3 to packets of 1450 bytes, but to those of 100",
         "ferrule-node has had no answer of 10.244.2.254 since ",
@@ -155,7 +156,10 @@ fn each_fault_is_found_where_it_is() {
     ] {
         assert!(b_line.contains(wanted), "{wanted}: {said}");
     }
-    assert!(said.contains("a link between the nodes has a smaller MTU") && said.contains("ok: node c: "), "{said}");
+    assert!(
+        said.contains("a link between the nodes has a smaller MTU") && said.contains("ok: node c: "),
+        "{said}"
+    );
     for member in [a, b] {
         member.sh("nft delete table inet wall");
     }
