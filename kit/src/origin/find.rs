@@ -20,6 +20,8 @@ use crate::cluster::configurations;
 
 /// The tables of iptables.
 pub const TABLES: [&str; 4] = [FILTER, NAT, "mangle", "raw"];
+/// The families of tables that others make.
+const FAMILIES: [Family; 3] = [Family::Ip, Family::Ip6, Family::Inet];
 /// The main routing table.
 const MAIN: u32 = 254;
 
@@ -160,10 +162,13 @@ fn chains(origin: &'static Origin, netfilter: &mut Socket, things: &mut Vec<Thin
                 things.extend(its.map(|chain| Thing::Legacy(family, table, chain)));
             }
         }
-        for table in origin.tables {
-            if !list(table)?.is_empty() {
-                things.push(Thing::Table(Family::of(family), table));
-            }
+    }
+    for (name, family) in origin.tables.iter().flat_map(|name| FAMILIES.map(|family| (*name, family))) {
+        let table = Table::new(family, name);
+        let is_there = probe(netfilter, family).is_ok()
+            && !all_chains(netfilter, table).context(|| format!("list the chains of {table}"))?.is_empty();
+        if is_there {
+            things.push(Thing::Table(family, name));
         }
     }
     Ok(())

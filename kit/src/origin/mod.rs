@@ -78,7 +78,7 @@ pub const ORIGINS: [Origin; 4] = [
         devices: &[],
         chains: &["KIND-MASQ-AGENT"],
         comments: &[],
-        tables: &[],
+        tables: &["kindnet-network-policies"],
         protocol: None,
         programs: &["kindnetd"],
     },

@@ -25,7 +25,8 @@ const LEFT: [(&str, &str, &str); 4] = [
         mkdir -p /run/cni-ipam-state/kindnet; echo x >/run/cni-ipam-state/kindnet/10.244.1.7
         ip link add pod0 type veth peer name pod1; ip link set pod0 up; ip link set pod1 up; ip route add 10.244.1.7 dev pod0
         iptables-nft -t nat -N KIND-MASQ-AGENT; iptables-nft -t nat -A KIND-MASQ-AGENT -j MASQUERADE
-        iptables-nft -t nat -A POSTROUTING -m addrtype ! --dst-type LOCAL -j KIND-MASQ-AGENT",
+        iptables-nft -t nat -A POSTROUTING -m addrtype ! --dst-type LOCAL -j KIND-MASQ-AGENT
+        nft 'add table inet kindnet-network-policies; add chain inet kindnet-network-policies x'",
         "! ls -d /run/cni-ipam-state/kindnet",
     ),
     (
@@ -98,9 +99,25 @@ fn cleanup_beside(node: &Node, process: &str, arguments: &[&str]) -> Run {
     }
 }
 
+/// The arguments of the page's commands for an origin: the dry run, and the real one.
+fn commands(name: &str) -> [Vec<String>; 2] {
+    let page = include_str!("../../../../docs/moving-in.md");
+    let of_origin = format!("{name} ");
+    let lines =
+        page.lines().filter_map(|line| line.strip_prefix("/opt/cni/bin/ferrule-node cleanup --left-overs "));
+    let found: Vec<Vec<String>> = lines
+        .filter(|words| format!("{words} ").starts_with(&of_origin))
+        .map(|words| words.split_whitespace().map(str::to_owned).collect())
+        .collect();
+    found.try_into().unwrap()
+}
+
 #[test]
 fn what_nobody_uses_goes_and_nothing_else() {
     for (name, make, is_gone) in LEFT {
+        let [dry_run, real] = commands(name);
+        let [dry_run, real] =
+            [&dry_run, &real].map(|words| words.iter().map(String::as_str).collect::<Vec<_>>());
         let node = node();
         node.sh(&format!("set -e; {KEPT}; {make}")).unwrap();
         let all = || node.sh(&format!("{RULESET}; true")).unwrap();
@@ -116,16 +133,16 @@ fn what_nobody_uses_goes_and_nothing_else() {
             node.sh(next).unwrap();
         }
         let before = all();
-        let dry = cleanup(&node, &[name, "--dry-run"]);
+        let dry = cleanup(&node, &dry_run);
         assert!(dry.code == Some(0) && dry.said.starts_with("would remove conflist"), "{name}: {}", dry.said);
         assert_eq!(all(), before);
-        let done = cleanup(&node, &[name]);
+        let done = cleanup(&node, &real);
         assert_eq!((done.code, done.said.replace("removed", "would remove")), (Some(0), dry.said), "{name}");
         node.sh(is_gone).unwrap();
         node.sh(ARE_KEPT).unwrap();
         let left = node.sh("nft list ruleset; ls /run/net.d").unwrap();
         assert!(
-            !["FLANNEL", "flannel", "KIND-", "ROUTER", "KUBE-POD", "cali"]
+            !["FLANNEL", "flannel", "KIND-", "kindnet", "ROUTER", "KUBE-POD", "cali"]
                 .iter()
                 .any(|text| left.contains(text)),
             "{name}: {left}"

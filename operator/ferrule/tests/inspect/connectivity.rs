@@ -169,9 +169,16 @@ const ISOLATED: [(&str, &str, [&str; 2]); 5] = [
     (
         "damaged",
         "true",
-        ["ok: policy: nothing passes a new pod of namespace ferrule-test (both directions)", "ok: policy, released: "],
+        [
+            "ok: policy: nothing passes a new pod of namespace ferrule-test (both directions)",
+            "ok: policy, released: ",
+        ],
     ),
-    ("ferrule-policy 1\nend\n", "true", ["skipped: policy: /var/lib/ferrule/policy/isolated names no namespace", ""]),
+    (
+        "ferrule-policy 1\nend\n",
+        "true",
+        ["skipped: policy: /var/lib/ferrule/policy/isolated names no namespace", ""],
+    ),
     (
         "ferrule-policy 1\ntools ingress\nend\n",
         "nft flush chain inet ferrule_pods forward",

@@ -161,7 +161,7 @@ fn judge(node: &str, rows: &[Row], sources: &[IpAddr], answers: &BTreeMap<IpAddr
             Answer::Small => {
                 is_size = true;
                 lost.push(format!(
-                    "{to} does not answer {from} to packets of {size} bytes, but to those of {SMALL}"
+                    "{to} answers packets of {SMALL} bytes from {from}, and not those of {size}"
                 ));
             }
         }
@@ -303,7 +303,7 @@ mod tests {
                 &sources[..1],
                 [Answer::Small, came()],
                 Outcome::Failed,
-                "10.2.0.9 does not answer 10.1.0.2 to packets of 1400 bytes, but to those of 100; IPv6 is not asked: the pod has no address of the node's podCIDR",
+                "10.2.0.9 answers packets of 100 bytes from 10.1.0.2, and not those of 1400; IPv6 is not asked: the pod has no address of the node's podCIDR",
             ),
             (&none, &sources[..], [came(), came()], Outcome::Skipped, "IPv4 is not asked: it publishes none"),
         ] {
