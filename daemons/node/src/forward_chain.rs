@@ -1,5 +1,5 @@
 //! A chain in `FORWARD` of iptables, where that drops packets: Docker, ufw and others set its policy. An accept in a table of ours
-//! would not help against a drop in another one.
+//! would not help against a drop in another one. What the chain cannot open is named: see [`crate::firewalls`].
 //!
 //! ```text
 //! -A FORWARD -j FERRULE-NODE
@@ -19,6 +19,7 @@ use anyhow::{Context as _, Result};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::{FILTER, OwnChain, Programs};
 use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::netlink::message::Received;
 use ferrule_kernel::nftables::matches::{End, address};
 use ferrule_kernel::nftables::notice::chain_of;
 use ferrule_kernel::nftables::{self, Batch, CmpOp, Expr, Family, Rule, Table, Verdict};
@@ -26,6 +27,7 @@ use ferrule_kernel::notices::Messages;
 use ferrule_kit::lock;
 use ipnetwork::IpNetwork;
 
+use crate::firewalls::{self, Watched, program};
 use crate::listener::Listener;
 
 const FORWARD: &str = "FORWARD";
@@ -42,8 +44,11 @@ pub(crate) struct Part {
     listener: Listener,
     /// The networks of the last [`Part::sync`], and what it could not open; `None` if another program may have changed the chains.
     known: Option<([Vec<IpNetwork>; 2], Faults)>,
-    /// When iptables-legacy was looked at.
+    /// The chains of other programs.
+    watched: Watched,
+    /// When iptables-legacy was looked at, and what is wrong there.
     looked: Option<Instant>,
+    legacy: Faults,
 }
 
 /// How long the last look at iptables-legacy counts: it starts processes, and no message tells of a change.
@@ -62,64 +67,74 @@ impl Part {
             socket,
             listener: Listener::new(listener)?,
             known: None,
+            watched: Watched::default(),
             looked: None,
+            legacy: Faults::new(),
         })
     }
 
     /// Makes the chain where `FORWARD` drops packets, and removes it elsewhere. Returns what it cannot open. `pods`: the podCIDRs of this
-    /// node. `others`: those of the other nodes.
+    /// node. `others`: those of the other nodes. `bridges`: the links that pods may be behind.
     ///
     /// # Errors
     /// The kernel refuses a request, or a program of iptables-legacy fails.
-    pub(crate) fn sync(&mut self, pods: &[IpNetwork], others: &BTreeSet<IpNetwork>) -> Result<Faults> {
+    pub(crate) fn sync(
+        &mut self,
+        pods: &[IpNetwork],
+        others: &BTreeSet<IpNetwork>,
+        bridges: &[String],
+    ) -> Result<Faults> {
         let all = merged(pods.iter().chain(others).copied().collect());
         if self.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
             self.looked = Some(Instant::now());
+            self.legacy.clear();
             for family in IpFamily::ALL {
-                legacy(family, &chain(&of(family, &all)))?;
+                self.legacy.extend(legacy(family, &of(family, pods), &of(family, &all), bridges)?);
             }
         }
         let networks = [pods.to_vec(), all];
-        if let Some((_, faults)) = self.known.as_ref().filter(|(known, _)| *known == networks) {
-            return Ok(faults.clone());
-        }
-        let [pods, all] = &networks;
-        let mut faults = Vec::new();
-        for family in IpFamily::ALL {
-            let own = of(family, pods);
-            let (chain, table) = (chain(&of(family, all)), table(family));
-            let found = nftables::chains(&mut self.socket, &[(table, FORWARD), (table, CHAIN)])?;
-            let [forward, ours] = found.as_slice() else { continue };
-            let drops = forward.as_ref().and_then(|chain| chain.base).is_some_and(|base| base.drops);
-            if drops && !own.is_empty() {
-                chain.add(&mut self.socket, family).context("open FORWARD of iptables")?;
-            } else if ours.is_some() {
-                remove(&mut self.socket, family)?;
+        let faults = match self.known.take().filter(|(known, _)| *known == networks) {
+            Some((_, faults)) => faults,
+            None => {
+                let [pods, all] = &networks;
+                for family in IpFamily::ALL {
+                    self.open_forward(family, !of(family, pods).is_empty(), &of(family, all))?;
+                }
+                let (faults, watched) = firewalls::faults(&mut self.socket, pods, all, bridges)?;
+                self.watched = watched;
+                faults
             }
-            let rules = nftables::rules(&mut self.socket, table, FORWARD)?;
-            let stop = rules.iter().position(Rule::drops_everything);
-            let is_let_through =
-                |stop: &usize| rules.iter().take(*stop).any(|rule| rule.accepts() && rule.has("payload"));
-            if let (Some(network), Some(_)) = (own.first(), stop.filter(|stop| !is_let_through(stop))) {
-                faults.push((format!("FORWARD {family}"), format!(
-                    "a rule in FORWARD of {} drops the packets of pods; {0} -I FORWARD -s {network} -j ACCEPT and {0} -I FORWARD -d {network} -j ACCEPT let them pass",
-                    program(family)
-                )));
-            }
-        }
+        };
         self.known = Some((networks, faults.clone()));
-        Ok(faults)
+        Ok([faults, self.legacy.clone()].concat())
+    }
+
+    /// The same in iptables-nft.
+    fn open_forward(&mut self, family: IpFamily, has_pods: bool, all: &[IpNetwork]) -> Result<()> {
+        let table = table(family);
+        let found = nftables::chains(&mut self.socket, &[(table, FORWARD), (table, CHAIN)])?;
+        let [forward, ours] = found.as_slice() else { return Ok(()) };
+        let drops = forward.as_ref().and_then(|chain| chain.base).is_some_and(|base| base.drops);
+        if drops && has_pods {
+            chain(all).add(&mut self.socket, family).context("open FORWARD of iptables")?;
+        } else if ours.is_some() {
+            remove(&mut self.socket, family)?;
+        }
+        Ok(())
     }
 
     /// Ends when another program has changed one of the chains. Safe to cancel.
     pub(crate) async fn disturbed(&mut self) {
-        let own = self.port;
+        let (own, watched) = (self.port, &self.watched);
         let is_it = |(family, table, chain): (u8, String, String)| {
             [Family::Ip as u8, Family::Ip6 as u8].contains(&family)
                 && table == FILTER
                 && [FORWARD, CHAIN].contains(&chain.as_str())
         };
-        self.listener.hear(|message| message.port != own && chain_of(message).is_some_and(is_it)).await;
+        let is_damage = |message: &Received<'_>| {
+            message.port != own && (chain_of(message).is_some_and(is_it) || watched.has(message))
+        };
+        self.listener.hear(is_damage).await;
         self.known = None;
     }
 }
@@ -156,13 +171,6 @@ fn table(family: IpFamily) -> Table<'static> {
     Table::new(Family::of(family), FILTER)
 }
 
-fn program(family: IpFamily) -> &'static str {
-    match family {
-        IpFamily::V4 => "iptables",
-        IpFamily::V6 => "ip6tables",
-    }
-}
-
 fn chain(pods: &[IpNetwork]) -> OwnChain {
     let ends = [(End::Source, "-s"), (End::Destination, "-d")];
     let each = || pods.iter().flat_map(|network| ends.map(|(end, option)| (*network, end, option)));
@@ -184,15 +192,15 @@ fn chain(pods: &[IpNetwork]) -> OwnChain {
 }
 
 /// The same in iptables-legacy, if the node has its tables and programs. Costs processes.
-fn legacy(family: IpFamily, chain: &OwnChain) -> Result<()> {
-    let Some(programs) = Programs::legacy(family, FILTER).filter(|_| !chain.words.is_empty()) else {
-        return Ok(());
+fn legacy(family: IpFamily, pods: &[IpNetwork], all: &[IpNetwork], bridges: &[String]) -> Result<Faults> {
+    let (Some(programs), Some(own)) = (Programs::legacy(family, FILTER), pods.first()) else {
+        return Ok(Faults::new());
     };
     if programs.save()?.lines().any(|line| line.starts_with(":FORWARD DROP ")) {
         let _lock = lock::iptables()?;
-        chain.add_legacy(&programs).context("open FORWARD of iptables-legacy")?;
+        chain(all).add_legacy(&programs).context("open FORWARD of iptables-legacy")?;
     }
-    Ok(())
+    firewalls::legacy_fault(&programs, *own, all, bridges)
 }
 
 /// Removes the chain of a family and the jumps to it. Returns whether there was one.

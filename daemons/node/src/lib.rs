@@ -8,7 +8,7 @@
 //! - [`routes`], [`vxlan`], [`wireguard`], [`masquerade`], [`guard`] and [`conflist`] are the parts: each carries out its part of the plan.
 //!   `table` keeps the tables of nf_tables.
 //! - [`interface`] chooses the plugin of the built-in conflist, and checks what it needs of the node.
-//! - `forwarding` and `forward_chain` let the packets of pods pass: sysctls, and `FORWARD` of iptables.
+//! - `forwarding` and `forward_chain` let the packets of pods pass: sysctls, and `FORWARD` of iptables. [`firewalls`] names what does not.
 //! - [`proof`] asks whether pods can talk, and [`word`] says it.
 //! - [`store`] reads host-local's store.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
@@ -25,6 +25,7 @@ pub mod cluster;
 pub mod conflist;
 pub mod daemon;
 mod device;
+pub mod firewalls;
 mod forward_chain;
 mod forwarding;
 pub mod guard;

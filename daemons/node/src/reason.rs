@@ -156,12 +156,12 @@ impl Code {
             Code::Local => (
                 "local",
                 NotReady,
-                "nft list ruleset and sysctl -a | grep rp_filter: what drops forwarded packets; ferrule doctor",
+                "nft list ruleset, iptables-legacy -S FORWARD and sysctl -a | grep rp_filter: what drops forwarded packets; ferrule doctor",
             ),
             Code::LocalFamily => (
                 "local-family",
                 Degraded,
-                "nft list ruleset and sysctl -a | grep -e forwarding -e rp_filter: what drops packets of this family",
+                "nft list ruleset, iptables-legacy -S FORWARD and sysctl -a | grep -e forwarding -e rp_filter: what drops packets of this family",
             ),
             Code::Conflist => {
                 ("conflist", NotReady, "move the named file away, or choose another --conflist")

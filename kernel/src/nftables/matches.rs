@@ -25,7 +25,7 @@ pub enum End {
 
 impl End {
     /// Offset and length in bytes of the address in the IPv4 or IPv6 header.
-    pub(super) const fn position(self, family: IpFamily) -> (u32, u32) {
+    pub const fn position(self, family: IpFamily) -> (u32, u32) {
         match (self, family) {
             (End::Source, IpFamily::V4) => (12, 4),
             (End::Destination, IpFamily::V4) => (16, 4),

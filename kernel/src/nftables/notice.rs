@@ -7,7 +7,7 @@ use super::batch::{
     CHAIN_NAME, DEL_CHAIN, DEL_RULE, DEL_TABLE, NEW_CHAIN, NEW_RULE, NEW_TABLE, RULE_CHAIN, TABLE_NAME,
 };
 use super::set::{DEL_ELEMENT, DEL_SET, LIST_SET, NEW_ELEMENT};
-use super::{Element, Table};
+use super::{Base, Chain, Element, Table};
 use crate::netlink::message::{Received, find_attr, text};
 
 /// `NFNLGRP_NFTABLES`
@@ -57,6 +57,12 @@ pub fn chain_of(message: &Received<'_>) -> Option<(u8, String, String)> {
         _ => return None,
     };
     Some((family, table, find_attr(message.body.get(4..)?, chain).map(text)?))
+}
+
+/// The hook and the policy in a message about a base chain.
+pub fn base_of(message: &Received<'_>) -> Option<Base> {
+    let is_chain = message.kind >> 8 == SUBSYSTEM && [NEW_CHAIN, DEL_CHAIN].contains(&(message.kind & 0xff));
+    Chain::parse(message.body).base.filter(|_| is_chain)
 }
 
 /// Elements that have come to a set or gone from it.

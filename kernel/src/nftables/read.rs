@@ -331,15 +331,23 @@ impl Rule {
         self.verdicts().any(|verdict| verdict == Verdict::Accept)
     }
 
-    /// Whether the rule drops or rejects every packet: it has no condition.
-    pub fn drops_everything(&self) -> bool {
-        let has_condition = self.expressions.iter().any(|expr| match expr.name.as_str() {
-            "counter" | "immediate" | "reject" | "target" => false,
-            _ => !expr.carries("match", "comment"),
-        });
-        let drops = || self.verdicts().any(|verdict| verdict == Verdict::Drop);
+    /// Whether the rule is for every packet: it has no condition.
+    pub fn is_unconditional(&self) -> bool {
+        self.expressions.iter().all(|expr| match expr.name.as_str() {
+            "counter" | "immediate" | "log" | "reject" | "target" => true,
+            _ => expr.carries("match", "comment"),
+        })
+    }
+
+    /// What becomes of the packets that meet the conditions; a rejected packet is dropped. `None` if they go on to the next rule.
+    pub fn verdict(&self) -> Option<Verdict> {
         let rejects = |expr: &RawExpr| expr.name == "reject" || expr.carries("target", "REJECT");
-        !has_condition && (drops() || self.expressions.iter().any(rejects))
+        self.verdicts().next().or_else(|| self.expressions.iter().any(rejects).then_some(Verdict::Drop))
+    }
+
+    /// Whether the rule drops or rejects every packet.
+    pub fn drops_everything(&self) -> bool {
+        self.is_unconditional() && self.verdict() == Some(Verdict::Drop)
     }
 
     /// Whether the rule has this match of iptables (`-m NAME`).

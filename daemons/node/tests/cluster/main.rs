@@ -13,6 +13,7 @@ mod claims;
 mod conflist;
 mod crowd;
 mod damage;
+mod firewalls;
 mod guard;
 mod health;
 mod interface;

@@ -19,7 +19,8 @@ impl State {
         // On a kernel without nf_tables masquerade says so.
         self.forward_chain = self.forward_chain.take().or_else(|| forward_chain::Part::open().ok());
         let others = plan.desired.routes.keys().chain(&self.options.cluster_cidr).copied().collect();
-        match self.forward_chain.as_mut().map(|part| part.sync(pods, &others)) {
+        let bridges = self.template.bridges();
+        match self.forward_chain.as_mut().map(|part| part.sync(pods, &others, &bridges)) {
             Some(Ok(more)) => faults.extend(more),
             Some(Err(error)) => faults.push(("FORWARD".to_owned(), format!("{error:#}"))),
             None => {}
