@@ -34,19 +34,23 @@ pub fn make(path: &Path) -> io::Result<()> {
     bound.inspect_err(|_| drop(fs::remove_file(path)))
 }
 
-/// Removes the path of a namespace, which ends if nothing else holds it. Follows no link. It is no error if there is none.
+/// Removes the path of a namespace, which ends if nothing else holds it. Follows no link. Returns whether there was one.
 ///
 /// # Errors
 /// The kernel refuses it.
-pub fn remove(path: &Path) -> io::Result<()> {
-    match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
-        // No mount, as after a kill between two steps of `make`.
-        Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
-        Err(errno) => return Err(errno.into()),
+pub fn remove(path: &Path) -> io::Result<bool> {
+    // More than one mount may be on it. There is none after a kill between two steps of `make`.
+    loop {
+        match umount2(path, MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW) {
+            Ok(()) => {}
+            Err(Errno::EINVAL | Errno::ENOENT) => break,
+            Err(errno) => return Err(errno.into()),
+        }
     }
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -68,12 +72,12 @@ mod tests {
             assert_ne!(inode, fs::metadata("/proc/thread-self/ns/net").unwrap().ino());
             assert_eq!(make(path).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
             assert_eq!(fs::metadata(path).unwrap().ino(), inode);
-            remove(path).unwrap();
-            assert!(!path.exists());
-            remove(path).unwrap();
+            // Mounted twice.
+            mount(Some(path), path, None::<&str>, MsFlags::MS_BIND, None::<&str>).unwrap();
+            assert!(remove(path).unwrap() && !path.exists());
+            assert!(!remove(path).unwrap());
             fs::write(path, "").unwrap();
-            remove(path).unwrap();
-            assert!(!path.exists(), "an empty file of a killed call stays");
+            assert!(remove(path).unwrap() && !path.exists(), "an empty file of a killed call stays");
         })
         .unwrap();
     }

@@ -5,8 +5,7 @@ use std::io;
 use super::{Listing, Programs, Rule};
 use crate::ip::IpFamily;
 use crate::netlink::Socket;
-use crate::nftables::{self, ATTEMPTS, Batch, Error, Expr, Family, Table, chains, generation, rules};
-use crate::retry::retry;
+use crate::nftables::{self, ATTEMPTS, Batch, Error, Expr, Family, Table, chains, change, rules};
 
 /// A chain, in the words of iptables and as iptables-nft stores it.
 pub struct OwnChain {
@@ -37,12 +36,9 @@ impl OwnChain {
     /// # Errors
     /// The kernel refuses a request, or 200 concurrent changes.
     pub fn add(&self, socket: &mut Socket, family: IpFamily) -> Result<(), Error> {
-        retry(ATTEMPTS, Error::is_outdated, || {
-            let generation = generation(socket)?;
-            if self.is_in_kernel(socket, family)? {
-                return Ok(());
-            }
-            self.batch(socket, family)?.commit_at(socket, generation)
+        change(socket, |socket, batch| match self.is_in_kernel(socket, family)? {
+            true => Ok(()),
+            false => self.fill(socket, batch, family),
         })
     }
 
@@ -50,9 +46,8 @@ impl OwnChain {
         Table::new(Family::of(family), self.table)
     }
 
-    fn batch(&self, socket: &mut Socket, family: IpFamily) -> Result<Batch, Error> {
+    fn fill(&self, socket: &mut Socket, batch: &mut Batch, family: IpFamily) -> Result<(), Error> {
         let table = self.table(family);
-        let mut batch = Batch::new();
         if chains(socket, &[(table, self.name)])? == [None] {
             batch.add_chain(table, self.name, None, None);
         } else {
@@ -75,7 +70,7 @@ impl OwnChain {
                 false => batch.insert_rule(table, parent, &self.jump, before.map(|rule| rule.handle)),
             };
         }
-        Ok(batch)
+        Ok(())
     }
 
     /// Whether iptables-nft has the chain as it should be, and the jumps to it where they must be.

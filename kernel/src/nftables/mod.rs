@@ -7,8 +7,7 @@
 //! [`RawExpr::decode`] converts an expression that was read to an [`Expr`], so that a rule can be compared
 //! with the expected one.
 //!
-//! To detect concurrent changes, call [`generation()`] before reading, and [`Batch::commit_at`] with its
-//! result.
+//! [`change`] makes a change that depends on what was read.
 //!
 //! # Cost
 //!
@@ -43,7 +42,7 @@ pub use expr::{
     CmpOp, CtKey, DIRECTION_REPLY, Expr, FIB_DADDR, FIB_SOURCE_BY_INPUT, FULLY_RANDOM, LOCAL, MetaKey,
     PayloadBase, Register, STATE_KNOWN, STATE_NEW, STATUS_DNAT, Verdict, Xt,
 };
-pub use generation::{Generation, generation};
+pub use generation::{Generation, change, generation};
 pub use read::{
     Base, BaseChain, Chain, RawExpr, Rule, all_chains, all_rules, base_chains, chains, probe, rules,
 };

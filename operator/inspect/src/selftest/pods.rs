@@ -245,7 +245,7 @@ impl LeftOver {
     /// later.
     pub(crate) fn end(&self) -> Result<(), String> {
         let remove = |path: &PathBuf| {
-            netns_file::remove(path).map_err(|error| format!("remove {}: {error}", path.display()))
+            netns_file::remove(path).map(drop).map_err(|error| format!("remove {}: {error}", path.display()))
         };
         self.namespaces.iter().try_for_each(remove)?;
         let end = Instant::now() + APART;

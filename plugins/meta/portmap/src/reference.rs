@@ -16,8 +16,8 @@ use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::matches::{End, address, destination_is_local};
 use ferrule_kernel::nftables::{
-    self, ATTEMPTS, Batch, ChainType, CmpOp, Error, Expr, Family, Hook, HookPoint, MetaKey, PayloadBase,
-    Policy, Register, Rule, Table, Verdict, all_chains, delete_rules, rules,
+    self, Batch, ChainType, CmpOp, Error, Expr, Family, Hook, HookPoint, MetaKey, PayloadBase, Policy,
+    Register, Rule, Table, Verdict, all_chains, delete_rules, rules,
 };
 use ferrule_kernel::sorted;
 use ferrule_kit::check::ensure;
@@ -117,7 +117,7 @@ fn delete_where(
 ) -> Result<Vec<Rule>, Error> {
     let mut deleted = Vec::new();
     for table in present(socket)? {
-        deleted.extend(delete_rules(socket, table, ATTEMPTS, |socket| {
+        deleted.extend(delete_rules(socket, table, |socket| {
             let mut wanted = Vec::new();
             for chain in CHAINS {
                 let found = rules(socket, table, chain)?.into_iter();

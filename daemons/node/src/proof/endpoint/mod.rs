@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use ferrule_kernel::file;
 use ferrule_kernel::netlink::link;
+use ferrule_kernel::netns_file;
 use ipnetwork::IpNetwork;
 use nix::sched::{CloneFlags, setns};
 use serde::{Deserialize, Serialize};
@@ -275,7 +276,7 @@ impl Worker<'_> {
         }
         let mut was_there = record.is_some();
         for path in NETNS {
-            was_there |= netns::remove(Path::new(path))?;
+            was_there |= netns_file::remove(Path::new(path)).with_context(|| format!("remove {path}"))?;
         }
         // An address goes last: its link must be gone. The kernel has removed the links with the namespaces.
         if let Some(record) = &record {

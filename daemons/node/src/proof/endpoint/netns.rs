@@ -1,16 +1,14 @@
 //! The namespaces of the endpoint, which outlive the daemon: a mount in `/run/netns` holds each one.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind};
+use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use ferrule_kernel::netlink::{Socket, link};
 use ferrule_kernel::netns::{enter, own};
-use ferrule_kernel::ping;
+use ferrule_kernel::{netns_file, ping};
 use ferrule_kernel::sysctl;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
 
 const LOOPBACK: u32 = 1;
 const UP: u32 = 1;
@@ -26,40 +24,22 @@ const SETTINGS: [(&str, &str); 5] = [
     ("net/ipv6/icmp/ratemask", "0-1,3-127,129"),
 ];
 
-/// Makes a namespace, and mounts it at this path.
+/// Makes a namespace that lives at this path.
 pub(super) fn make(path: &Path) -> Result<()> {
-    remove(path)?;
-    if let Some(folder) = path.parent() {
-        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    }
-    File::create_new(path).with_context(|| path.display().to_string())?;
-    let host = own().context("open the node's namespace")?;
-    unshare(CloneFlags::CLONE_NEWNET).context("make a network namespace")?;
-    let made = set_up(path);
-    // This process makes nothing on the node itself, and ends if it cannot go back.
-    nix::sched::setns(&host, CloneFlags::CLONE_NEWNET).context("return to the node's namespace")?;
-    made.inspect_err(|_| drop(remove(path)))
+    let at = || path.display().to_string();
+    netns_file::remove(path).with_context(at)?;
+    netns_file::make(path).with_context(at)?;
+    let set_up = File::open(path).and_then(|file| enter(&file, set_up)).with_context(at).flatten();
+    set_up.inspect_err(|_| drop(netns_file::remove(path)))
 }
 
-fn set_up(path: &Path) -> Result<()> {
+fn set_up() -> Result<()> {
     // Without IPv6 the last ones do not exist.
     for (name, value) in SETTINGS.iter().filter(|(name, _)| sysctl::exists(name)) {
         sysctl::ensure(name, value)?;
     }
     Socket::route()?.request(link::set_flags(LOOPBACK, UP, UP)).context("set lo up")?;
-    mount(Some("/proc/thread-self/ns/net"), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
-        .with_context(|| format!("mount the namespace at {}", path.display()))
-}
-
-/// Removes the mount and the file. Returns whether one was there.
-pub(super) fn remove(path: &Path) -> Result<bool> {
-    // More than one mount may be on it.
-    while umount2(path, MntFlags::MNT_DETACH).is_ok() {}
-    match fs::remove_file(path) {
-        Ok(()) => Ok(true),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error).with_context(|| format!("remove {}", path.display())),
-    }
+    Ok(())
 }
 
 /// Whether a namespace is mounted at the path, with this link in it.

@@ -14,7 +14,7 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::{FILTER, Programs, Variant};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::matches::End;
-use ferrule_kernel::nftables::{self, Error, Rule, delete_rules};
+use ferrule_kernel::nftables::{Error, Rule, delete_rules};
 use ferrule_kernel::retry::Limit;
 use ferrule_kit::check::ensure;
 use ferrule_kit::lock;
@@ -163,7 +163,7 @@ fn delete_nft(socket: &mut Socket, family: IpFamily, addresses: &[IpAddr]) -> Re
         let own = own_rules(socket, family, addresses)?;
         Ok(own.into_iter().map(|rule| (CNI_FORWARD, rule)).collect())
     };
-    delete_rules(socket, filter_table(family), nftables::ATTEMPTS, own).map(drop)
+    delete_rules(socket, filter_table(family), own).map(drop)
 }
 
 /// The addresses that rules of the reference's chain let pass, of both variants. Starts a process only for a legacy table.

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{ATTEMPTS, Batch, Element, Error, elements, find_elements, generation};
-use ferrule_kernel::retry::retry;
+use ferrule_kernel::nftables::{Batch, Element, Error, change, elements, find_elements};
 use ferrule_kit::check::ensure;
 use ferrule_kit::dead;
 use ferrule_kit::owner::describe;
@@ -241,8 +240,7 @@ fn delete_where(
     is_wanted: &dyn Fn(usize, &str) -> bool,
     are_dead: &mut dyn FnMut() -> Vec<bool>,
 ) -> Result<Vec<bool>, Error> {
-    retry(ATTEMPTS, Error::is_outdated, || {
-        let generation = generation(socket)?;
+    change(socket, |socket, batch| {
         let found = read(socket, addresses)?;
         let owned: Vec<bool> = found
             .iter()
@@ -253,11 +251,10 @@ fn delete_where(
             return Ok(owned);
         }
         let deleted = dead::confirmed(owned, are_dead);
-        let mut batch = Batch::new();
         for (at, now) in found.iter().enumerate().filter(|(at, _)| deleted.get(*at) == Some(&true)) {
-            now.delete_if(&mut batch, |label| is_wanted(at, label));
+            now.delete_if(batch, |label| is_wanted(at, label));
         }
-        batch.commit_at(socket, generation).map(|()| deleted)
+        Ok(deleted)
     })
 }
 

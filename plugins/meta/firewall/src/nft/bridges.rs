@@ -4,9 +4,8 @@
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::netlink::{Socket, link};
 use ferrule_kernel::nftables::{
-    ATTEMPTS, Batch, Element, Error, cut_comment, elements, find_elements, generation, link_key, link_of,
+    Batch, Element, Error, change, cut_comment, elements, find_elements, link_key, link_of,
 };
-use ferrule_kernel::retry::retry;
 use ferrule_kit::check::ensure;
 
 use super::layout::{GUARDED, NOICC, SELF, STRICT, TABLE, pair_key};
@@ -68,14 +67,12 @@ pub(super) fn set_policy(socket: &mut Socket, batch: &mut Batch, plan: &Plan) ->
 /// Code 999 if the kernel refuses a request.
 pub fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
     SETS.into_iter().try_for_each(|set| {
-        let outcome = retry(ATTEMPTS, Error::is_outdated, || {
-            // The ADD of a container on a bridge that has been made again is a change.
-            let generation = generation(socket)?;
+        // The ADD of a container on a bridge that has been made again is a change.
+        let outcome = change(socket, |socket, batch| {
             let mut keys: Vec<Vec<u8>> = elements(socket, TABLE, set)?.into_iter().map(|e| e.key).collect();
             keys.retain(|key| matches!(link::exists(&link_of(key)), Ok(false)));
-            let mut batch = Batch::new();
             batch.delete_elements(TABLE, set, &keys);
-            batch.commit_at(socket, generation)
+            Ok(())
         });
         outcome.context(|| format!("remove unused bridges from set {set:?} of table {TABLE}"))
     })

@@ -11,7 +11,7 @@
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{ATTEMPTS, Batch, Element, Error, find_elements, generation, link_key};
+use ferrule_kernel::nftables::{ATTEMPTS, Batch, Element, Error, change, find_elements, link_key};
 use ferrule_kernel::retry::retry;
 
 use crate::plan::Plan;
@@ -53,18 +53,15 @@ pub fn add(socket: &mut Socket, node: &Node, plan: &Plan, by: &By) -> Result<(),
 /// # Errors
 /// Code 999 with the name of another container that has one of the addresses; otherwise as [`add`].
 pub fn repair(socket: &mut Socket, _: &Node, plan: &Plan, by: &By) -> Result<(), CniError> {
-    let outcome = retry(ATTEMPTS, Error::is_outdated, || {
-        let generation = generation(socket)?;
+    let outcome = change(socket, |socket, batch| {
         if let Err(error) = addresses::ensure_own(socket, plan)? {
             return Ok(Err(error));
         }
-        let mut batch = Batch::new();
         if table::check(socket, plan.conf.mark_bit).is_err() {
-            table::establish(&mut batch, plan.conf.mark_bit);
+            table::establish(batch, plan.conf.mark_bit);
         }
-        addresses::add(socket, &mut batch, plan, by)?;
-        bridges::set_policy(socket, &mut batch, plan)?;
-        batch.commit_at(socket, generation).map(Ok)
+        addresses::add(socket, batch, plan, by)?;
+        bridges::set_policy(socket, batch, plan).map(Ok)
     });
     outcome.context(|| format!("add the container to table {TABLE}"))?
 }

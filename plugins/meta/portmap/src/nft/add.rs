@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Error, generation, sets};
+use ferrule_kernel::nftables::{Batch, Error, change, sets};
 use ferrule_kit::boot::BootMark;
 use ferrule_kit::owner;
 use ferrule_kit::presence::Presence;
@@ -17,7 +17,7 @@ use super::layout::{TABLE, from_rules};
 use super::owner_metadata::{UNFINISHED, is_unfinished};
 use super::pods::{self, Pod};
 use super::remove::delete;
-use super::{Gate, establish, list, repeat};
+use super::{Gate, establish, list, refused};
 
 const STEP: &str = "set up host ports";
 
@@ -87,8 +87,7 @@ pub fn replace(
     purpose: Purpose,
 ) -> Result<Vec<HostPort>, CniError> {
     let label = &plan.label;
-    repeat(STEP, || {
-        let generation = generation(socket)?;
+    let replaced = change(socket, |socket, batch| {
         let mut stale = Vec::new();
         let present = list::find_owner(socket, label)?.map(|_| label.clone());
         if present.is_some() {
@@ -100,32 +99,32 @@ pub fn replace(
         }
         let sets = sets(socket, TABLE)?;
         let (former, unlisted) = pods(socket, &sets, label, &wanted, &stale)?;
-        let mut batch = Batch::new();
         // No chain for host ports that stay elsewhere: DEL looks only for those of its own host ports.
-        establish::create_missing(socket, &mut batch, &sets, plan, &masquerades(&wanted), gate)?;
+        establish::create_missing(socket, batch, &sets, plan, &masquerades(&wanted), gate)?;
         let dnat: BTreeSet<&Key> = stale.iter().map(|owned| &owned.host_port.key).collect();
         // Mark elements may be there without a dnat element, if another program has deleted only the latter.
         let keys = dnat.iter().copied().chain(wanted.iter().map(|host_port| &host_port.key));
         let marks = list::marked(socket, &keys.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>())?;
-        element::delete(&mut batch, present.as_slice(), dnat, marks);
+        element::delete(batch, present.as_slice(), dnat, marks);
         let count = match purpose {
             Purpose::Repair { is_unfinished: true } => UNFINISHED,
             _ => wanted.len(),
         };
-        element::add_owner(&mut batch, label, netns, count);
-        element::add(&mut batch, label, &wanted);
+        element::add_owner(batch, label, netns, count);
+        element::add(batch, label, &wanted);
         let (own, others): (Vec<Pod>, Vec<Pod>) = former.into_iter().partition(|pod| pod.label == *label);
-        pods::delete(&mut batch, &own);
+        pods::delete(batch, &own);
         let mut addresses = pods::targets(&wanted);
         addresses.retain(|address| others.iter().all(|pod| pod.address != *address));
-        pods::add_of(&mut batch, label, addresses);
-        pods::add(&mut batch, &unlisted);
-        batch.commit_at(socket, generation).inspect_err(|error| match purpose {
-            Purpose::Add => undo_lost(socket, plan, error),
-            Purpose::Repair { .. } => {}
-        })?;
+        pods::add_of(batch, label, addresses);
+        pods::add(batch, &unlisted);
         Ok(Ok(wanted))
-    })?
+    });
+    let undone = replaced.inspect_err(|error| match purpose {
+        Purpose::Add => undo_lost(socket, plan, error),
+        Purpose::Repair { .. } => {}
+    });
+    undone.map_err(refused(STEP))?
 }
 
 /// The pods at the addresses of host ports that come and go. In a table of a version without the maps of pods also those at the
@@ -161,15 +160,14 @@ fn pods(
 /// # Errors
 /// As [`replace`].
 pub fn finish(socket: &mut Socket, plan: &Plan<'_>, netns: &str, count: usize) -> Result<(), CniError> {
-    repeat(STEP, || {
-        let generation = generation(socket)?;
-        let mut batch = Batch::new();
+    let finished = change(socket, |socket, batch| {
         if list::find_owner(socket, &plan.label)?.as_ref().is_some_and(is_unfinished) {
-            element::delete(&mut batch, std::slice::from_ref(&plan.label), [], []);
-            element::add_owner(&mut batch, &plan.label, netns, count);
+            element::delete(batch, std::slice::from_ref(&plan.label), [], []);
+            element::add_owner(batch, &plan.label, netns, count);
         }
-        batch.commit_at(socket, generation)
-    })
+        Ok(())
+    });
+    finished.map_err(refused(STEP))
 }
 
 /// Checks that no other container has one of the plan's host ports. For a repair that does not make them in this table.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use cni_common::plugin::Attachment;
 use cni_common::spec::CniError;
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, generation};
+use ferrule_kernel::nftables::change;
 use ferrule_kit::owner;
 use ferrule_kit::presence::Presence;
 
@@ -15,7 +15,7 @@ use crate::plan::HostPort;
 use super::element::{self, Owned};
 use super::list::{self, presence_of};
 use super::pods::{self, Pod};
-use super::repeat;
+use super::refused;
 
 const STEP: &str = "drop host ports of containers that are gone";
 
@@ -30,12 +30,11 @@ pub fn drop_dead(
     owner: &Attachment<'_>,
     addresses: &[IpAddr],
 ) -> Result<Vec<HostPort>, CniError> {
-    repeat(STEP, || {
-        let is_other = |pod: &Pod| !owner::is_of(&pod.label, owner.container_id);
-        if !pods::find(socket, addresses)?.iter().any(is_other) {
-            return Ok(Vec::new());
-        }
-        let generation = generation(socket)?;
+    let is_other = |pod: &Pod| !owner::is_of(&pod.label, owner.container_id);
+    if !pods::find(socket, addresses).map_err(refused(STEP))?.iter().any(is_other) {
+        return Ok(Vec::new());
+    }
+    let dropped = change(socket, |socket, batch| {
         let mut dead = Vec::new();
         for pod in pods::find(socket, addresses)?.into_iter().filter(is_other) {
             let element = list::find_owner(socket, &pod.label)?;
@@ -69,10 +68,9 @@ pub fn drop_dead(
             eprintln!("dropping host port {key} of {}, which had {target}", owner::describe(label));
         }
         let dropped: Vec<HostPort> = dropped.into_iter().map(|owned| owned.host_port).collect();
-        let mut batch = Batch::new();
-        element::delete_owned(&mut batch, &owners, &dropped);
-        pods::delete(&mut batch, dead.iter().map(|(pod, _)| pod));
-        batch.commit_at(socket, generation)?;
+        element::delete_owned(batch, &owners, &dropped);
+        pods::delete(batch, dead.iter().map(|(pod, _)| pod));
         Ok(dropped)
-    })
+    });
+    dropped.map_err(refused(STEP))
 }

@@ -4,9 +4,8 @@ use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
-    self, ATTEMPTS, Batch, DataType, Error, Expr, Rule, Table, Values, all_chains, generation, rules,
+    self, Batch, DataType, Error, Expr, Rule, Table, Values, all_chains, change, rules,
 };
-use ferrule_kernel::retry::retry;
 
 use crate::mark::{Masquerade, bit_of};
 use crate::plan::{MapSet, Plan, masquerades};
@@ -79,15 +78,12 @@ pub fn switch(socket: &mut Socket, wanted: Gate) -> Result<(), CniError> {
     let is_changed =
         |chain: &&Chain| [&name, PREROUTING, OUTPUT, FOREIGN_MARKS].contains(&chain.name.as_str());
     let changed: Vec<&Chain> = changed.iter().filter(is_changed).collect();
-    let outcome = retry(ATTEMPTS, Error::is_outdated, || {
-        let generation = generation(socket)?;
+    let outcome = change(socket, |socket, batch| {
         if gate_of(&rules(socket, TABLE, PREROUTING)?).is_none_or(|present| present == wanted) {
             return Ok(());
         }
-        let mut batch = Batch::new();
         let present = names(socket)?;
-        complete(socket, &mut batch, &present, &changed)?;
-        batch.commit_at(socket, generation)
+        complete(socket, batch, &present, &changed)
     });
     outcome.context(|| format!("change the gate of table {TABLE}"))
 }
@@ -134,16 +130,17 @@ pub fn create_guard(socket: &mut Socket, bit: u8) -> Result<(), CniError> {
     let fixed = chains(Gate::LOCAL, &[Masquerade { bit, from: None }], &[]);
     let is_wanted = |chain: &&Chain| [GUARD, FOREIGN_MARKS].contains(&chain.name.as_str());
     let wanted: Vec<&Chain> = fixed.iter().filter(is_wanted).collect();
-    let outcome = retry(ATTEMPTS, Error::is_outdated, || {
-        let generation = generation(socket)?;
+    let outcome = change(socket, |socket, batch| {
         let keys: Vec<_> = wanted.iter().map(|chain| (TABLE, chain.name.as_str())).collect();
         let found = nftables::chains(socket, &keys)?.into_iter().zip(&wanted);
         let present = found.filter(|(found, _)| found.is_some()).map(|(_, chain)| chain.name.clone());
-        let mut batch = Batch::new();
         batch.add_table(TABLE, Some(TABLE_COMMENT));
         let table = batch.len();
-        complete(socket, &mut batch, &present.collect::<Vec<_>>(), &wanted)?;
-        if batch.len() == table { Ok(()) } else { batch.commit_at(socket, generation) }
+        complete(socket, batch, &present.collect::<Vec<_>>(), &wanted)?;
+        if batch.len() == table {
+            *batch = Batch::new();
+        }
+        Ok(())
     });
     outcome.context(|| format!("create chain {GUARD:?} of table {TABLE}"))
 }

@@ -10,8 +10,7 @@
 //! mark elements of the table, 0.12 µs each.
 
 use cni_common::spec::{CniError, Code};
-use ferrule_kernel::nftables::{ATTEMPTS, Error};
-use ferrule_kernel::retry::retry;
+use ferrule_kernel::nftables::Error;
 
 mod add;
 mod check;
@@ -35,14 +34,10 @@ pub use gate::Gate;
 pub use list::{Exported, OwnerPorts, Present, has_own, list, list_by_owner, list_owners};
 pub use remove::{delete, delete_dead, delete_owned, gc};
 
-/// Makes a change of the table. `attempt` reads the generation, lists the table, and commits the change at
-/// that generation.
-///
-/// # Errors
-/// Code 11 after 200 concurrent changes; code 999 if the kernel refuses a request.
-fn repeat<T>(step: &str, attempt: impl FnMut() -> Result<T, Error>) -> Result<T, CniError> {
-    retry(ATTEMPTS, Error::is_outdated, attempt).map_err(|error| {
+/// The error of a change of the table: code 11 after 200 concurrent changes; code 999 if the kernel refuses a request.
+fn refused(step: &str) -> impl FnOnce(Error) -> CniError {
+    move |error| {
         let code = if error.is_outdated() { Code::TryAgainLater } else { Code::Internal };
         CniError::new(code, format!("{step}: {error}"))
-    })
+    }
 }

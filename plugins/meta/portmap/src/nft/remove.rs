@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use cni_common::plugin::Attachment;
-use cni_common::spec::{CniError, Code, Context as _, ValidAttachment};
+use cni_common::spec::{CniError, Context as _, ValidAttachment};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Error, Rule, all_chains, chains, elements, generation, rules, sets};
+use ferrule_kernel::nftables::{Batch, Error, Rule, all_chains, chains, change, elements, rules, sets};
 use ferrule_kernel::sorted;
 use ferrule_kit::dead::confirmed_names;
 use ferrule_kit::owner;
@@ -17,7 +17,7 @@ use crate::plan::{HostPort, Key};
 use super::element::{self, Owned};
 use super::layout::{NETWORKS, OWNERS, TABLE, from_rules};
 use super::maps::Map;
-use super::{list, pods, repeat};
+use super::{list, pods, refused};
 
 const STEP: &str = "remove host ports";
 /// The cleanup of a GC adds nothing more to a batch with this many requests. One map set takes at most 70.
@@ -95,20 +95,19 @@ fn remove(
     addresses: &[IpAddr],
     find: &mut dyn FnMut(&mut Socket) -> Result<Option<ToRemove>, Error>,
 ) -> Result<Option<Vec<HostPort>>, CniError> {
-    repeat(STEP, || {
-        let generation = generation(socket)?;
+    let removed = change(socket, |socket, batch| {
         let Some((labels, found)) = find(socket)? else { return Ok(None) };
         let targets = pods::targets(found.iter().map(|owned| &owned.host_port));
         let addresses: Vec<IpAddr> =
             sorted(targets.into_iter().chain(addresses.iter().copied())).into_iter().collect();
         let (found, pods) = list::with_marks_and_pods(socket, found, &addresses)?;
         let host_ports: Vec<HostPort> = found.into_iter().map(|owned| owned.host_port).collect();
-        let mut batch = Batch::new();
-        element::delete_owned(&mut batch, &labels, &host_ports);
-        pods::delete(&mut batch, pods.iter().filter(|pod| labels.contains(&pod.label)));
-        delete_chains(socket, &mut batch, &host_ports)?;
-        batch.commit_at(socket, generation).map(|()| Some(host_ports))
-    })
+        element::delete_owned(batch, &labels, &host_ports);
+        pods::delete(batch, pods.iter().filter(|pod| labels.contains(&pod.label)));
+        delete_chains(socket, batch, &host_ports)?;
+        Ok(Some(host_ports))
+    });
+    removed.map_err(refused(STEP))
 }
 
 /// Adds to the batch what deletes these owners with their host ports; with `all`, which means that there are
@@ -161,15 +160,13 @@ fn own_rules(masquerade: &Masquerade) -> Option<usize> {
 /// another address leaves such a chain, a DEL of a version that does not know the maps of pods leaves such a pod. Objects that do not fit into one batch stay until the next GC; so do all after 200
 /// concurrent changes.
 fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
-    let outcome = repeat(STEP, || {
-        let generation = generation(socket)?;
-        let mut batch = Batch::new();
-        delete_empty_map_sets(socket, &mut batch)?;
+    let outcome = change(socket, |socket, batch| {
+        delete_empty_map_sets(socket, batch)?;
         let pods = pods::list(socket)?;
         if !pods.is_empty() {
             let owners = elements(socket, TABLE, OWNERS)?.into_iter();
             let owners: BTreeSet<String> = owners.filter_map(|owner| owner.comment).collect();
-            pods::delete(&mut batch, pods.iter().filter(|pod| !owners.contains(&pod.label)));
+            pods::delete(batch, pods.iter().filter(|pod| !owners.contains(&pod.label)));
         }
         for (name, chain) in all_chains(socket, TABLE)? {
             let rules = own_rules(&Masquerade::of_chain(&name));
@@ -177,9 +174,12 @@ fn delete_unused(socket: &mut Socket) -> Result<(), CniError> {
                 batch.flush_chain(TABLE, &name).delete_chain(TABLE, &name);
             }
         }
-        batch.commit_at(socket, generation)
+        Ok(())
     });
-    outcome.or_else(|error| if error.code == Code::TryAgainLater { Ok(()) } else { Err(error) })
+    match outcome {
+        Err(error) if !error.is_outdated() => Err(refused(STEP)(error)),
+        _ => Ok(()),
+    }
 }
 
 fn delete_empty_map_sets(socket: &mut Socket, batch: &mut Batch) -> Result<(), Error> {
