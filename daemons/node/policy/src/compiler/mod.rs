@@ -62,6 +62,13 @@ impl Compiler {
         self.replace_pod(namespace, name, Some(pod));
     }
 
+    /// The object of a pod cannot be read any more. It keeps its addresses, each policy of its namespace isolates it, and nothing is
+    /// allowed; it is nobody's peer.
+    pub fn close_pod(&mut self, namespace: &str, name: &str) {
+        let closed = self.cluster.closed(namespace, name);
+        self.replace_pod(namespace, name, closed);
+    }
+
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
         self.replace_pod(namespace, name, None);
     }
@@ -215,8 +222,7 @@ impl Compiler {
 
     /// The policies of the pods that this one selects may have changed.
     fn touch(&mut self, namespace: &str, parts: &Parts) {
-        let is_selected =
-            |pod: &&KnownPod| *pod.namespace == *namespace && parts.subject.matches(&pod.labels);
+        let is_selected = |pod: &&KnownPod| *pod.namespace == *namespace && parts.is_for(pod);
         self.dirty.extend(self.cluster.locals().filter(is_selected).flat_map(|pod| pod.addresses.all()));
     }
 
@@ -233,7 +239,7 @@ impl Compiler {
         let (one, of_one) = (claimants.first()?, policies.first()?);
         // Two pods say that they have the address, and it is unknown which one is right: each gets only what both may.
         let is_same = |(pod, policies): (&&KnownPod, &Vec<&Parts>)| {
-            pod.ports == one.ports && ids(policies) == ids(of_one)
+            pod.ports == one.ports && ids(policies) == ids(of_one) && !pod.is_closed
         };
         if !claimants.iter().zip(&policies).all(is_same) {
             return Some(Rc::new(chain::build(direction, family, &[], &[])));
@@ -249,7 +255,7 @@ impl Compiler {
 
     fn policies_of(&self, pod: &KnownPod, direction: Direction) -> Vec<&Parts> {
         let all = self.parts.get(&*pod.namespace).into_iter().flat_map(|policies| policies.values());
-        all.filter(|parts| parts.isolates.has(direction) && parts.subject.matches(&pod.labels)).collect()
+        all.filter(|parts| parts.isolates.has(direction) && parts.is_for(pod)).collect()
     }
 
     fn acquire(&mut self, built: &Built, change: &mut Change) {

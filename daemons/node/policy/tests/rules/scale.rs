@@ -40,7 +40,7 @@ fn a_policy(shape: &Shape, number: u32) -> NetworkPolicy {
     let other = Peer {
         pods: Some(select(&format!("app=app-{}", app + 1))),
         namespaces: Some(select(&format!("team=space-{}", (space + 1) % shape.spaces))),
-        block: None,
+        ..Peer::default()
     };
     let ingress = rule(
         &[pods(&format!("tier=tier-{}", app % 3)), other.clone()],
