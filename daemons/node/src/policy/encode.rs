@@ -97,14 +97,15 @@ fn maps(batch: &mut Batch, change: &Change) {
                     .iter()
                     .filter(move |(entry, _)| entry.direction == direction && IpFamily::of(entry.pod) == of)
             };
-            let removed: Vec<_> =
-                own().filter(|(_, change)| change.from.is_some()).map(|(entry, _)| octets(entry.pod)).collect();
+            let removed: Vec<_> = own()
+                .filter(|(_, change)| change.from.is_some())
+                .map(|(entry, _)| octets(entry.pod))
+                .collect();
             let jump = |entry: &Entry, chain: ferrule_node_policy::Name| {
                 let value = Some(Value::Verdict(Verdict::Jump(chain.to_string())));
                 Element { value, ..Element::new(octets(entry.pod)) }
             };
-            let added: Vec<_> =
-                own().filter_map(|(entry, change)| Some(jump(entry, change.to?))).collect();
+            let added: Vec<_> = own().filter_map(|(entry, change)| Some(jump(entry, change.to?))).collect();
             batch.delete_elements(TABLE, name, &removed);
             batch.add_elements(TABLE, name, &added);
         }

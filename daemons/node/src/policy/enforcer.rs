@@ -129,7 +129,9 @@ impl Enforcer {
             Some((family, name)) if family == TABLE.family as u8 && name == TABLE.name => {
                 self.made = Made::Nothing;
             }
-            Some((family, name)) if family == announced::TABLE.family as u8 && name == announced::TABLE.name => {
+            Some((family, name))
+                if family == announced::TABLE.family as u8 && name == announced::TABLE.name =>
+            {
                 // A table that goes takes its elements with it without a word.
                 self.is_relisted = true;
             }
@@ -294,15 +296,14 @@ impl Enforcer {
         self.former.extend(before.iter().copied());
         let (cluster, hosts) = (self.compiler.cluster(), self.hosts.all());
         self.former.retain(|address| hosts.contains(address) && !cluster.has_local(*address));
-        let ruleset = self.compiler.ruleset();
-        let everything = Ruleset::default().difference(ruleset);
-        let Enforcer { undecided, former, cut, .. } = &*self;
-        let (owner, fill) = (&mut self.owner, |batch: &mut Batch, id| {
+        let Enforcer { undecided, former, cut, owner, compiler, .. } = self;
+        let everything = Ruleset::default().difference(compiler.ruleset());
+        let fill = |batch: &mut Batch, id| {
             undecided.push(batch);
             put_former(batch, former);
             cut.push(batch);
-            encode::push(batch, &everything, ruleset, id);
-        });
+            encode::push(batch, &everything, compiler.ruleset(), id);
+        };
         owner.make(fill).context("make the table")?;
         self.not_before = Instant::now() + CALM;
         self.owner.prove()?;
@@ -344,7 +345,9 @@ impl Enforcer {
     fn follow_former(&mut self, change: &Change, batch: &mut Batch) {
         let (cluster, ruleset) = (self.compiler.cluster(), self.compiler.ruleset());
         let is_isolated = |pod| {
-            Direction::ALL.iter().any(|direction| ruleset.maps.contains_key(&Entry { direction: *direction, pod }))
+            Direction::ALL
+                .iter()
+                .any(|direction| ruleset.maps.contains_key(&Entry { direction: *direction, pod }))
         };
         let gone: BTreeSet<IpAddr> = change.maps.keys().map(|entry| entry.pod).collect();
         for address in gone {
@@ -452,7 +455,11 @@ impl Enforcer {
         if self.made == Made::All && !self.cut.is_empty() {
             let mut elements = Vec::new();
             for of in IpFamily::ALL {
-                elements.extend(ferrule_kernel::nftables::elements(self.owner.socket(), TABLE, layout::cut(of))?);
+                elements.extend(ferrule_kernel::nftables::elements(
+                    self.owner.socket(),
+                    TABLE,
+                    layout::cut(of),
+                )?);
             }
             self.cut.refresh(&elements);
         }
@@ -481,7 +488,14 @@ impl Enforcer {
             away: self.away.values().cloned().collect(),
             policies,
             faults: faults.take(Report::FAULTS).map(fault).collect(),
-            isolated: self.compiler.ruleset().maps.keys().map(|entry| entry.pod).collect::<BTreeSet<_>>().len(),
+            isolated: self
+                .compiler
+                .ruleset()
+                .maps
+                .keys()
+                .map(|entry| entry.pod)
+                .collect::<BTreeSet<_>>()
+                .len(),
             undecided: self.undecided.pods().into_iter().take(Report::FAULTS).map(str::to_owned).collect(),
             waiting: self.undecided.pods().len(),
             oldest: self.undecided.oldest(),

@@ -135,8 +135,10 @@ impl Cut {
     pub(super) fn review(&mut self, owner: &mut Socket, cluster: &Cluster) -> Result<()> {
         let allowed: Vec<Seen> = self.0.iter().filter(|seen| !seen.is_denied(cluster)).copied().collect();
         for part in allowed.chunks(Batch::ROOM / 2) {
-            let elements: Vec<_> =
-                part.iter().flat_map(|seen| seen.elements().map(|one| (cut(seen.family()), one.key))).collect();
+            let elements: Vec<_> = part
+                .iter()
+                .flat_map(|seen| seen.elements().map(|one| (cut(seen.family()), one.key)))
+                .collect();
             let wanted: Vec<_> = elements.iter().map(|(set, key)| (*set, key.as_slice())).collect();
             // Their time may be over between both requests; then the next review tries again.
             let found = find_elements(owner, TABLE, &wanted)?;
@@ -145,7 +147,7 @@ impl Cut {
                 batch.delete_elements(TABLE, set, std::slice::from_ref(key));
             }
             batch.commit(owner)?;
-            part.iter().for_each(|seen| drop(self.0.remove(seen)));
+            self.0.retain(|seen| !part.contains(seen));
         }
         Ok(())
     }
@@ -197,9 +199,8 @@ pub(super) fn with_end(
                 }
             }
         } else if !own.is_empty() {
-            let has_end = |flow: &Flow| {
-                addresses.contains(&flow.original.src) || addresses.contains(&flow.reply.src)
-            };
+            let has_end =
+                |flow: &Flow| addresses.contains(&flow.original.src) || addresses.contains(&flow.reply.src);
             all_flows(socket, of, |flow| {
                 if has_end(&flow) {
                     take(flow);

@@ -26,7 +26,7 @@ use ferrule_node_policy::model::Direction;
 use ferrule_policy_kit::table as announced;
 
 /// The table.
-pub const TABLE: Table<'static> = Table::new(Family::Inet, "ferrule_policy");
+pub(super) const TABLE: Table<'static> = Table::new(Family::Inet, "ferrule_policy");
 /// Its comment. Another layout has another one.
 pub(super) const COMMENT: &str = "ferrule-node: network policies, layout 1";
 /// Behind the plugin's table, before firewalls.
@@ -242,8 +242,7 @@ fn input(of: IpFamily) -> Vec<Vec<Expr>> {
         let is_kind = is(CmpOp::Eq, &[kind]);
         vec![l4proto(0), is(CmpOp::Eq, &[ICMPV6]), load, is_kind, verdict(Verdict::Accept)]
     };
-    let mut rules =
-        if of == IpFamily::V6 { NEIGHBOURS.map(neighbour).to_vec() } else { Vec::new() };
+    let mut rules = if of == IpFamily::V6 { NEIGHBOURS.map(neighbour).to_vec() } else { Vec::new() };
     let answers = Verdict::Goto(ANSWERS.to_owned());
     rules.extend([
         at(End::Source, of, former(of), Verdict::Drop),

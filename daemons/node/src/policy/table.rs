@@ -64,10 +64,18 @@ impl Owner {
     pub(super) fn make(&mut self, fill: impl FnOnce(&mut Batch, u32)) -> Result<(), Error> {
         let is_owned = table_state(&mut self.socket, TABLE)?.is_some_and(|state| state.is_persistent);
         let mut batch = Batch::new();
-        if is_owned { batch.own_table(TABLE, None) } else { batch.add_table(TABLE, None) };
+        if is_owned {
+            batch.own_table(TABLE, None)
+        } else {
+            batch.add_table(TABLE, None)
+        };
         batch.delete_table(TABLE);
         let comment = Some(COMMENT);
-        if self.is_plain { batch.add_table(TABLE, comment) } else { batch.own_table(TABLE, comment) };
+        if self.is_plain {
+            batch.add_table(TABLE, comment)
+        } else {
+            batch.own_table(TABLE, comment)
+        };
         let id = layout::add_sets(&mut batch);
         let chains = layout::chains();
         for chain in &chains {
@@ -105,9 +113,9 @@ impl Owner {
         let names: Vec<_> = chains.iter().map(|chain| (TABLE, chain.name.as_str())).collect();
         let found = find_chains(&mut self.socket, &names)?;
         for (chain, found) in chains.iter().zip(found) {
-            chain.check(&mut self.socket, TABLE, found, "read the rules").map_err(|error| {
-                anyhow::anyhow!("{}", error.msg)
-            })?;
+            chain
+                .check(&mut self.socket, TABLE, found, "read the rules")
+                .map_err(|error| anyhow::anyhow!("{}", error.msg))?;
         }
         Ok(())
     }

@@ -100,8 +100,9 @@ impl Undecided {
     pub(super) fn restore(&mut self, announced: Vec<(Place, Element)>, copied: Vec<(Place, Element)>) {
         let mut before = std::mem::take(&mut self.copies);
         let lists = [(announced, true), (copied, false)];
-        for (place, element, is_announced) in
-            lists.into_iter().flat_map(|(list, is)| list.into_iter().map(move |(place, one)| (place, one, is)))
+        for (place, element, is_announced) in lists
+            .into_iter()
+            .flat_map(|(list, is)| list.into_iter().map(move |(place, one)| (place, one, is)))
         {
             if self.copies.contains_key(&place) {
                 continue;

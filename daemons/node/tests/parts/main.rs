@@ -9,6 +9,7 @@ mod lab;
 mod left_overs;
 mod masquerade;
 mod planted;
+mod policy;
 mod probe;
 mod vxlan;
 mod wireguard;

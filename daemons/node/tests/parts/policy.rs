@@ -1,0 +1,255 @@
+//! The thread that enforces NetworkPolicies, with the plugin `policy` and hand-made objects of the API.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cni_lab::testing::{NO_ANSWER_WAIT, Origin, PluginDir, World, ask, ips_of, serve, silent};
+use cni_lab::{Place, Pod, TIMEOUT, eventually};
+use cni_runner::{Attachment, Network};
+use ferrule_node::policy::objects::{Key, Kind, Names, Told, channel};
+use ferrule_node::policy::{Handle, Report, cleanup, spawn};
+use ferrule_node_policy::model;
+use ferrule_node_policy::model::{Addresses, NetworkPolicy, Peer, Port, PortValue, Rule};
+use ferrule_policy_kit::isolated::PATH;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+/// A change holds within this time.
+const SOON: Duration = Duration::from_secs(1);
+
+struct Rig {
+    world: World,
+    network: Network,
+    daemon: Option<(mpsc::Sender<Told>, Handle)>,
+}
+
+/// A started pod.
+struct Started {
+    pod: Pod,
+    attachment: Attachment,
+    addresses: [IpAddr; 2],
+}
+
+fn labels(list: &[(&str, &str)]) -> BTreeMap<String, String> {
+    list.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()
+}
+
+fn selects(list: &[(&str, &str)]) -> model::LabelSelector {
+    model::LabelSelector { labels: labels(list), ..Default::default() }
+}
+
+fn pods(list: &[(&str, &str)]) -> Peer {
+    Peer { pods: Some(selects(list)), ..Peer::default() }
+}
+
+fn block(cidr: &str, except: &[&str]) -> Peer {
+    let except = except.iter().map(|one| one.to_string()).collect();
+    Peer { block: Some(model::IpBlock { cidr: cidr.to_owned(), except }), ..Peer::default() }
+}
+
+fn port(protocol: &str, port: PortValue, end_port: Option<i32>) -> Port {
+    Port { protocol: Some(protocol.to_owned()), port: Some(port), end_port, ..Port::default() }
+}
+
+fn number(protocol: &str, number: i32) -> Port {
+    port(protocol, PortValue::Number(number), None)
+}
+
+fn policy(namespace: &str, name: &str, app: &str) -> NetworkPolicy {
+    let (namespace, name, pods) = (namespace.to_owned(), name.to_owned(), selects(&[("app", app)]));
+    NetworkPolicy { namespace, name, pods, ..NetworkPolicy::default() }
+}
+
+/// A pod of this node, of which the API does not know the address yet. Its name, UID and label are one word.
+fn object(namespace: &str, app: &str) -> model::Pod {
+    model::Pod {
+        namespace: namespace.to_owned(),
+        name: app.to_owned(),
+        uid: app.to_owned(),
+        labels: labels(&[("app", app)]),
+        ports: vec![model::NamedPort { name: "web".into(), protocol: model::Protocol::Tcp, port: 82 }],
+        local: true,
+        ..model::Pod::default()
+    }
+}
+
+fn key(namespace: &str, name: &str) -> Key {
+    Key { namespace: namespace.into(), name: name.into() }
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let plugins = PluginDir::installed(Origin::Ours, "policy").with(Origin::Ours, &["ptp", "host-local"]);
+        let range = |subnet: &str| json!([{ "subnet": subnet }]);
+        let ptp = json!({"type": "ptp", "ipam": {"type": "host-local",
+            "ranges": [range("10.1.0.0/24"), range("fd00:1::/64")],
+            "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}});
+        let list = json!({"name": "pods", "cniVersion": "1.1.0", "plugins": [ptp, {"type": "policy"}]});
+        Rig { world: World::new(plugins), network: Network::from_value(&list).unwrap(), daemon: None }
+    }
+
+    fn start_daemon(&mut self) {
+        let (sender, receiver) = channel();
+        let handle = self.world.node.run(|| spawn(PATH.into(), receiver)).unwrap().unwrap();
+        self.daemon = Some((sender, handle));
+    }
+
+    fn stop_daemon(&mut self) {
+        let (sender, handle) = self.daemon.take().unwrap();
+        drop(sender);
+        handle.join();
+    }
+
+    fn tell(&self, told: impl IntoIterator<Item = Told>) {
+        let (sender, _) = self.daemon.as_ref().unwrap();
+        told.into_iter().for_each(|told| sender.blocking_send(told).unwrap());
+    }
+
+    /// The lists end with these objects.
+    fn listed(&self, namespaces: &[&str], policies: &[NetworkPolicy], pods: &[model::Pod]) {
+        let mut names = [Names::default(), Names::default(), Names::default()];
+        let [of_policies, of_namespaces, of_pods] = &mut names;
+        namespaces.iter().for_each(|name| of_namespaces.insert(name, name));
+        policies.iter().for_each(|one| of_policies.insert(&one.namespace, &one.name));
+        pods.iter().for_each(|one| of_pods.insert(&one.namespace, &one.name));
+        let namespace = |name: &&str| {
+            Told::Namespace(model::Namespace {
+                name: name.to_string(),
+                labels: labels(&[("kubernetes.io/metadata.name", name)]),
+            })
+        };
+        self.tell(namespaces.iter().map(namespace));
+        self.tell(policies.iter().cloned().map(Told::Policy));
+        self.tell(pods.iter().cloned().map(Told::Pod));
+        self.tell(Kind::ALL.into_iter().zip(names).map(|(kind, names)| Told::Listed(kind, names)));
+    }
+
+    fn report(&self) -> Report {
+        self.daemon.as_ref().unwrap().1.report.borrow().clone()
+    }
+
+    fn wait(&self, what: &str, is_so: impl Fn(&Report) -> bool) {
+        assert!(eventually(TIMEOUT, || is_so(&self.report())), "{what}: {:?}", self.report());
+    }
+
+    /// The file that ADD reads.
+    fn isolated(&self) -> String {
+        self.world.node.sh(&format!("cat {PATH}")).unwrap_or_default()
+    }
+
+    fn wait_isolated(&self, text: &str) {
+        assert!(eventually(TIMEOUT, || self.isolated() == text), "{:?}, not {text:?}", self.isolated());
+    }
+
+    /// ADD of a pod whose name and UID are `app`, with servers at the ports 80 to 83.
+    fn add(&self, namespace: &str, app: &str) -> Started {
+        let pod = self.world.pod(app);
+        pod.sh("ip link set lo up").unwrap();
+        let args =
+            format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={app};K8S_POD_UID={app}");
+        let attachment = pod.attachment("eth0").with_args(args);
+        let result = self.world.runtime().add(&self.network, &attachment).unwrap();
+        let addresses: Vec<IpAddr> = ips_of(&result).iter().map(|ip| ip.parse().unwrap()).collect();
+        (80..=83).for_each(|port| serve(&pod, app, port));
+        Started { pod, attachment, addresses: addresses.try_into().unwrap() }
+    }
+
+    fn del(&self, started: &Started) {
+        self.world.runtime().del(&self.network, &started.attachment).unwrap();
+    }
+
+    fn undecided(&self) -> Vec<String> {
+        self.report().undecided
+    }
+
+    fn elements(&self, table: &str) -> usize {
+        let listing = self.world.nft_table(table);
+        listing.lines().filter(|line| line.contains("comment \"") && line.contains('/')).count()
+    }
+}
+
+/// Whether a try from a place has this outcome: the protocol, the destination, and whether an answer must come.
+type End<'a> = &'a (dyn Fn(&str, SocketAddr, bool) -> bool + Sync);
+
+/// All of the tries at the same time, in both families.
+fn try_all(round: &str, tries: &[(End<'_>, &str, [IpAddr; 2], u16, bool)]) {
+    let wrong: Vec<String> = thread::scope(|scope| {
+        let runs: Vec<_> = tries
+            .iter()
+            .enumerate()
+            .flat_map(|(number, one)| [(number, one, 0), (number, one, 1)])
+            .map(|(number, (from, proto, to, port, passes), family)| {
+                let to = SocketAddr::new(to[family], *port);
+                scope.spawn(move || {
+                    (!from(proto, to, *passes))
+                        .then(|| format!("try {number}: {proto} to {to}, not {passes}"))
+                })
+            })
+            .collect();
+        runs.into_iter().filter_map(|run| run.join().unwrap()).collect()
+    });
+    assert!(wrong.is_empty(), "{round}: {wrong:#?}");
+}
+
+/// Whether the place gets the answer, or none, as expected.
+fn from<P: Place + Sync>(place: &P) -> impl Fn(&str, SocketAddr, bool) -> bool + Sync {
+    move |proto, to, passes| {
+        if passes { ask(place, proto, to).is_ok() } else { silent(place, proto, to) }
+    }
+}
+
+#[test]
+fn policies_hold_from_the_announcement_on() {
+    let mut rig = Rig::new();
+    rig.start_daemon();
+    rig.wait("not known yet", |report| report.reasons.iter().any(|why| why.contains("not known yet")));
+    // Without the API nothing is known, so every pod waits.
+    let client = rig.add("shop", "client");
+    assert!(
+        eventually(TIMEOUT, || rig.elements("ferrule_policy") == 5),
+        "{}",
+        rig.world.nft_table("ferrule_policy")
+    );
+    let first = NetworkPolicy {
+        ingress: vec![Rule {
+            peers: vec![pods(&[("app", "client")])],
+            ports: vec![number("TCP", 80), number("UDP", 81)],
+        }],
+        ..policy("shop", "web", "web")
+    };
+    rig.listed(&["shop", "tools"], &[first.clone()], &[object("shop", "client")]);
+    rig.wait_isolated("ferrule-policy 1\nshop ingress\nend\n");
+    rig.wait("the client is released", |report| report.waiting == 0 && report.reasons.is_empty());
+    assert_eq!((rig.elements("ferrule_pods"), rig.elements("ferrule_policy")), (0, 0));
+
+    // Before the API knows the pod it waits; then its address is known from the announcement.
+    let web = rig.add("shop", "web");
+    let other = rig.add("tools", "other");
+    assert_eq!(rig.undecided(), ["web shop/web"]);
+    let (node, outside) = (&rig.world.node, &rig.world.outside);
+    let from_outside = |proto: &str, to: SocketAddr, passes: bool| {
+        from(&outside[usize::from(to.is_ipv6())])(proto, to, passes)
+    };
+    let (client_end, other_end, node_end) = (from(&client.pod), from(&other.pod), from(node));
+    let w = web.addresses;
+    try_all("undecided", &[(&node_end, "tcp", w, 80, true), (&client_end, "tcp", w, 80, false)]);
+    rig.tell([Told::Pod(object("shop", "web")), Told::Pod(object("tools", "other"))]);
+    rig.wait("released", |report| report.waiting == 0 && report.isolated == 2);
+    try_all(
+        "decided",
+        &[
+            (&client_end, "tcp", w, 80, true),
+            (&client_end, "udp", w, 81, true),
+            (&client_end, "tcp", w, 81, false),
+            (&client_end, "udp", w, 80, false),
+            (&other_end, "tcp", w, 80, false),
+            (&from_outside, "udp", w, 81, false),
+            (&node_end, "tcp", w, 83, true),
+            (&other_end, "tcp", client.addresses, 80, true),
+            (&from(&web.pod), "tcp", client.addresses, 80, true),
+        ],
+    );
+}
