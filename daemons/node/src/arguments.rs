@@ -179,6 +179,9 @@ pub struct Options {
     /// Sources that every pod of the cluster may have besides
     #[arg(long, global = true, value_name = "CIDR", value_delimiter = ',')]
     pub source_guard_allow: Vec<IpNetwork>,
+    /// Enforce NetworkPolicies; with it what a pod sends with a foreign source is dropped, too
+    #[arg(long, global = true, value_enum, default_value = "off")]
+    pub policy: Switch,
     /// The UDP port of VXLAN
     #[arg(long, global = true, value_name = "PORT", default_value_t = 4789, value_parser = clap::value_parser!(u16).range(1..))]
     pub vxlan_port: u16,

@@ -28,7 +28,8 @@ pub(super) struct Scene<'a> {
 /// `None` if nothing is to be guarded.
 pub(super) fn guard(scene: &Scene<'_>) -> Option<Guard> {
     let Scene { options, name, peers, local, pods, device, .. } = *scene;
-    let sources = options.source_guard == Switch::On;
+    // A pod with another pod's source would have that pod's policies.
+    let sources = options.source_guard == Switch::On || options.policy == Switch::On;
     // Another pair of nodes may have VXLAN where this node needs none.
     let has_vxlan = matches!(options.mode, Mode::Auto | Mode::Vxlan);
     let vxlan = has_vxlan.then(|| GuardedVxlan {

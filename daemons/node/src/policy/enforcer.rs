@@ -467,37 +467,30 @@ impl Enforcer {
     }
 
     pub(super) fn report(&self) -> Report {
-        let mut reasons: Vec<String> = Vec::new();
-        reasons.extend(self.problem.iter().chain(&self.unwritten).cloned());
-        if !self.listed.is_complete() {
-            let away = self.away.iter().map(|(kind, why)| format!("{kind}: {why}"));
-            reasons.push(format!("policies are not known yet: {}", away.collect::<Vec<_>>().join("; ")));
-        } else if self.made != Made::All && self.problem.is_none() {
+        let is_known = self.listed.is_complete();
+        let away = self.away.iter().map(|(kind, why)| format!("{kind}: {why}")).collect::<Vec<_>>();
+        let mut reasons: Vec<String> = self.problem.iter().chain(&self.unwritten).cloned().collect();
+        if is_known && self.made != Made::All && self.problem.is_none() {
             reasons.push(format!("table {TABLE} is being made again"));
         }
         if self.has_ipvs {
             reasons.push(ipvs::REASON.to_owned());
         }
-        let policies = self.compiler.policies();
-        let faults = self.compiler.faults();
         let fault = |fault: ferrule_node_policy::Fault<'_>| {
             format!("{}/{}: {}", fault.namespace, fault.policy, fault.what)
         };
+        let waiting = self.undecided.pods();
+        let pods: BTreeSet<IpAddr> = self.compiler.ruleset().maps.keys().map(|entry| entry.pod).collect();
         Report {
+            unknown: (!is_known).then(|| format!("policies are not known yet: {}", away.join("; "))),
             reasons,
-            away: self.away.values().cloned().collect(),
-            policies,
-            faults: faults.take(Report::FAULTS).map(fault).collect(),
-            isolated: self
-                .compiler
-                .ruleset()
-                .maps
-                .keys()
-                .map(|entry| entry.pod)
-                .collect::<BTreeSet<_>>()
-                .len(),
-            undecided: self.undecided.pods().into_iter().take(Report::FAULTS).map(str::to_owned).collect(),
-            waiting: self.undecided.pods().len(),
+            away,
+            policies: self.compiler.policies(),
+            faults: self.compiler.faults().take(Report::MOST).map(fault).collect(),
+            faulty: self.compiler.faults().count(),
+            isolated: pods.len(),
+            waiting: waiting.len(),
+            undecided: waiting.into_iter().take(Report::MOST).map(str::to_owned).collect(),
             oldest: self.undecided.oldest(),
             is_plain: self.owner.is_plain,
         }

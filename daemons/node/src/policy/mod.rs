@@ -30,13 +30,13 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use ferrule_policy_kit::isolated;
+use ferrule_policy_kit::isolated::{self, Isolated};
 
 pub use report::Report;
 pub use thread::{Handle, spawn};
 
-/// Removes the table and the file. Returns what was there, for the report. The plugin then isolates every new pod: it has to leave the
-/// conflist first.
+/// Removes the table and the file. The conflist has gone first: without the file the plugin isolates every new pod. Returns what was
+/// there, for the report.
 ///
 /// # Errors
 /// The kernel or the disk refuses it.
@@ -52,4 +52,17 @@ pub fn cleanup() -> Result<Vec<String>> {
         let _ = fs::remove_dir(folder);
     }
     Ok(removed)
+}
+
+/// With `--policy off`: if an earlier daemon has enforced policies, removes its table, and releases all pods. A plugin that is still in the
+/// conflist isolates nobody from then on. Another program's file stays.
+///
+/// # Errors
+/// The kernel or the disk refuses it.
+pub fn stand_down(path: &Path) -> Result<Vec<String>> {
+    if !table::exists()? {
+        return Ok(Vec::new());
+    }
+    Isolated::default().write(path).with_context(|| path.display().to_string())?;
+    table::remove()
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use ferrule_kernel::ip::{IpFamily, from_octets};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
-    self, Batch, Element, Error, Family, Table, chains as find_chains, elements, table_state,
+    self, Batch, Element, Error, Family, Table, TableState, chains as find_chains, elements, table_state,
 };
 use ferrule_node_policy::Ruleset;
 use ferrule_node_policy::model::Direction;
@@ -173,26 +173,40 @@ fn is_unknown_flag(error: &Error) -> bool {
     error.request.starts_with("own table") && matches!(error.source.errno, Errno::EOPNOTSUPP | Errno::EINVAL)
 }
 
-/// Removes the table. Returns its name for the report.
+/// The table's flags; `None` without a table, also on a kernel without nf_tables.
+fn state(socket: &mut Socket) -> Result<Option<TableState>> {
+    match table_state(socket, TABLE) {
+        Err(_) if nftables::probe(socket, TABLE.family).is_err() => Ok(None),
+        state => Ok(state?),
+    }
+}
+
+/// Whether there is a table.
+///
+/// # Errors
+/// The kernel refuses to say it.
+pub(super) fn exists() -> Result<bool> {
+    Ok(state(&mut Socket::netfilter()?)?.is_some())
+}
+
+/// Removes the table, and with it the plugin's: nobody would release the pods in it. Without ours the plugin's is another program's. Returns
+/// their names for the report.
 ///
 /// # Errors
 /// The kernel refuses it.
 pub(super) fn remove() -> Result<Vec<String>> {
     let mut socket = Socket::netfilter()?;
-    let state = match table_state(&mut socket, TABLE) {
-        Ok(state) => state,
-        // Without nf_tables there is no table.
-        Err(_) if nftables::probe(&mut socket, TABLE.family).is_err() => None,
-        Err(error) => return Err(error.into()),
-    };
-    let Some(state) = state else { return Ok(Vec::new()) };
+    let Some(state) = state(&mut socket)? else { return Ok(Vec::new()) };
     let mut batch = Batch::new();
+    batch.add_table(announced::TABLE, None).delete_table(announced::TABLE);
     if state.is_persistent {
         batch.own_table(TABLE, None);
     }
     batch.delete_table(TABLE);
     match batch.commit(&mut socket) {
         Err(error) if error.is_not_found() => Ok(Vec::new()),
-        outcome => Ok(outcome.map(|()| vec![format!("table {TABLE}")])?),
+        outcome => {
+            Ok(outcome.map(|()| [TABLE, announced::TABLE].map(|table| format!("table {table}")).to_vec())?)
+        }
     }
 }

@@ -44,7 +44,7 @@ impl Handle {
 /// No thread can be made.
 pub fn spawn(path: PathBuf, told: mpsc::Receiver<Told>) -> io::Result<Handle> {
     let (sender, report) = watch::channel(Report {
-        reasons: vec!["policies are not known yet: the thread starts".to_owned()],
+        unknown: Some("policies are not known yet: the thread starts".to_owned()),
         ..Report::default()
     });
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
