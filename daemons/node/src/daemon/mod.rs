@@ -6,6 +6,7 @@ mod state;
 mod voice;
 
 use std::fs::File;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -53,7 +54,7 @@ pub async fn run(options: Options) -> Result<()> {
     let patience = Instant::now() + PATIENCE;
     log!("node {node}: starts, mode {}", state.mode());
     let mut tasks = JoinSet::new();
-    tasks.spawn(api::run(options.clone(), node, updates, report));
+    tasks.spawn(api::run(options.clone(), node, Arc::default(), updates, report));
     tasks.spawn(serve::run(options.listen, served));
     tasks.spawn(proof::run(options.clone(), inputs, found));
     tasks.spawn(async move { housekeeping::run(&options).await });
