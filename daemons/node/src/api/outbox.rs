@@ -62,7 +62,7 @@ impl Outbox {
             tokio::select! {
                 Some(report) = reports.recv() => {
                     // Other nodes may see the same fault.
-                    let wait = if matches!(report, Report::Event(_)) { spread(nodes) } else { Duration::ZERO };
+                    let wait = if matches!(report, Report::Event(_)) { spread(nodes, 1) } else { Duration::ZERO };
                     self.take(report, Instant::now() + wait);
                 }
                 Ok(()) = seen.changed() => self.soon(Instant::now()),

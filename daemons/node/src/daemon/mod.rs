@@ -7,6 +7,8 @@ mod voice;
 
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -55,10 +57,11 @@ pub async fn run(options: Options) -> Result<()> {
     let patience = Instant::now() + PATIENCE;
     log!("node {node}: starts, mode {}", state.mode());
     let mut tasks = JoinSet::new();
-    tasks.spawn(api::run(options.clone(), node, updates, report));
+    let count = Arc::default();
+    tasks.spawn(api::run(options.clone(), node.clone(), Arc::clone(&count), updates, report));
     tasks.spawn(serve::run(options.listen, served));
     tasks.spawn(proof::run(options.clone(), inputs, found));
-    let mut policies = policies(&options, &mut tasks)?;
+    let mut policies = policies(&options, node, count, &mut tasks)?;
     tasks.spawn(async move { housekeeping::run(&options).await });
 
     let [terminate, interrupt] = &mut signals;
@@ -105,7 +108,12 @@ pub async fn run(options: Options) -> Result<()> {
 }
 
 /// Starts the thread that enforces policies, and follows their objects for it.
-fn policies(options: &Options, tasks: &mut JoinSet<()>) -> Result<Option<policy::Handle>> {
+fn policies(
+    options: &Options,
+    node: String,
+    count: Arc<AtomicU32>,
+    tasks: &mut JoinSet<()>,
+) -> Result<Option<policy::Handle>> {
     let path = Path::new(isolated::PATH);
     if options.policy == Switch::Off {
         for what in policy::stand_down(path).context("remove the policies of a former --policy on")? {
@@ -114,7 +122,7 @@ fn policies(options: &Options, tasks: &mut JoinSet<()>) -> Result<Option<policy:
         return Ok(None);
     }
     let (told, objects) = policy::objects::channel();
-    tasks.spawn(async move { told.closed().await });
+    tasks.spawn(api::follow_objects(options.clone(), node, count, told));
     Ok(Some(policy::spawn(path.to_owned(), objects)?))
 }
 

@@ -21,15 +21,20 @@ pub enum Kind {
 
 impl Kind {
     pub const ALL: [Kind; 3] = [Kind::Policies, Kind::Namespaces, Kind::Pods];
+
+    /// Its plural.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Kind::Policies => "NetworkPolicies",
+            Kind::Namespaces => "Namespaces",
+            Kind::Pods => "Pods",
+        }
+    }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Policies => "NetworkPolicies",
-            Kind::Namespaces => "Namespaces",
-            Kind::Pods => "Pods",
-        })
+        f.write_str(self.word())
     }
 }
 
@@ -38,6 +43,16 @@ impl fmt::Display for Kind {
 pub struct Key {
     pub namespace: Box<str>,
     pub name: Box<str>,
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace == self.name {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
 }
 
 /// A message. While a list comes in, its objects are sent one by one, then [`Told::Listed`]: before the first one of each kind nobody
@@ -74,6 +89,10 @@ pub struct Names {
 impl Names {
     pub fn insert(&mut self, namespace: &str, name: &str) {
         self.hashes.insert(self.key.hash_one((namespace, name)));
+    }
+
+    pub fn remove(&mut self, namespace: &str, name: &str) {
+        self.hashes.remove(&self.key.hash_one((namespace, name)));
     }
 
     pub fn has(&self, namespace: &str, name: &str) -> bool {

@@ -8,6 +8,7 @@ mod housekeeping;
 mod lab;
 mod left_overs;
 mod masquerade;
+mod objects;
 mod planted;
 mod policy;
 mod probe;
