@@ -92,7 +92,11 @@ impl Rig {
             "ranges": [range("10.1.0.0/24"), range("fd00:1::/64")],
             "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}});
         let list = json!({"name": "pods", "cniVersion": "1.1.0", "plugins": [ptp, {"type": "policy"}]});
-        Rig { world: World::new(plugins), network: Network::from_value(&list).unwrap(), daemon: RefCell::default() }
+        Rig {
+            world: World::new(plugins),
+            network: Network::from_value(&list).unwrap(),
+            daemon: RefCell::default(),
+        }
     }
 
     fn start_daemon(&self) {
@@ -233,7 +237,7 @@ fn policies_hold_from_the_announcement_on() {
     let first = NetworkPolicy {
         ingress: vec![Rule {
             peers: vec![pods(&[("app", "client")])],
-            ports: vec![number("TCP", 80), number("UDP", 81)],
+            ports: vec![number("TCP", 80), port("TCP", PortValue::Number(90), Some(91)), number("UDP", 81)],
         }],
         ..policy("shop", "web", "web")
     };
