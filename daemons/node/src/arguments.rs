@@ -326,9 +326,12 @@ mod tests {
 
     #[test]
     fn policies_need_the_source_guard() {
-        for (text, guards) in
-            [("", false), ("--policy on", true), ("--policy on --source-guard off", true), ("--source-guard on", true)]
-        {
+        for (text, guards) in [
+            ("", false),
+            ("--policy on", true),
+            ("--policy on --source-guard off", true),
+            ("--source-guard on", true),
+        ] {
             assert_eq!(parse(text).unwrap().options.guards_sources(), guards, "{text}");
         }
     }

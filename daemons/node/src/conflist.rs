@@ -165,8 +165,8 @@ mod tests {
     #[test]
     fn the_values_of_the_node_are_filled_in() {
         for main in [Kind::Bridge, Kind::Ptp] {
-            let [mut value, chain] =
-                [Form::List, Form::Chain].map(|form| Template::built_in(main, form, Switch::Off).value("n1", &pods()));
+            let [mut value, chain] = [Form::List, Form::Chain]
+                .map(|form| Template::built_in(main, form, Switch::Off).value("n1", &pods()));
             assert_eq!(chain[MARK]["plugins"], json!(["chain"]));
             assert_eq!(
                 chain["plugins"][0]["capabilities"],
@@ -198,9 +198,14 @@ mod tests {
             let mark = template.value("n1", &pods())[MARK]["plugins"].clone();
             let expected = if form == Form::Chain { json!(["chain"]) } else { json!(types(&template)) };
             assert_eq!(mark, expected);
-            let own = Template::parse(Template::built_in(Kind::Bridge, form, Switch::Off).0.to_string().as_bytes());
+            let own =
+                Template::parse(Template::built_in(Kind::Bridge, form, Switch::Off).0.to_string().as_bytes());
             let own = own.unwrap().with(Switch::On);
-            assert_eq!(types(&own), ["bridge", "portmap", "bandwidth", "policy"], "a template of the operator");
+            assert_eq!(
+                types(&own),
+                ["bridge", "portmap", "bandwidth", "policy"],
+                "a template of the operator"
+            );
             assert_eq!(own.clone().with(Switch::On), own);
         }
     }
