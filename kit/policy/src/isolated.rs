@@ -49,6 +49,13 @@ impl Isolated {
         true
     }
 
+    /// Adds all of the other one.
+    pub fn merge(&mut self, other: &Isolated) {
+        for (namespace, directions) in &other.0 {
+            self.add(namespace, *directions);
+        }
+    }
+
     /// The directions of a namespace.
     pub fn of(&self, namespace: &str) -> Directions {
         self.0.get(namespace).copied().unwrap_or_default()

@@ -10,6 +10,7 @@ mod left_overs;
 mod masquerade;
 mod objects;
 mod planted;
+mod policy;
 mod probe;
 mod vxlan;
 mod wireguard;

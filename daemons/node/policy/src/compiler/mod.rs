@@ -147,6 +147,11 @@ impl Compiler {
         &self.ruleset
     }
 
+    /// How many policies there are.
+    pub fn policies(&self) -> usize {
+        self.parts.values().map(BTreeMap::len).sum()
+    }
+
     pub fn faults(&self) -> impl Iterator<Item = Fault<'_>> {
         self.parts.iter().flat_map(|(namespace, policies)| {
             policies.iter().flat_map(move |(policy, parts)| {
