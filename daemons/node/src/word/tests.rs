@@ -285,7 +285,10 @@ fn many_reasons_are_counted() {
     assert_eq!((verdict.reasons.len(), verdict.counts[&Code::Refused]), (21, 500));
     assert_eq!(verdict.reasons[20].text, "… and 480 more");
     let events = Told::default().news("a", &verdict, at(NOW));
-    assert!(events.len() == 20 && events.iter().all(|event| event.about.to_string().starts_with("node bad")), "{events:?}");
+    assert!(
+        events.len() == 20 && events.iter().all(|event| event.about.to_string().starts_with("node bad")),
+        "{events:?}"
+    );
 }
 
 #[test]

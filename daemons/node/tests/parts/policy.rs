@@ -92,7 +92,11 @@ impl Rig {
             "ranges": [range("10.1.0.0/24"), range("fd00:1::/64")],
             "routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}});
         let list = json!({"name": "pods", "cniVersion": "1.1.0", "plugins": [ptp, {"type": "policy"}]});
-        Rig { world: World::new(plugins), network: Network::from_value(&list).unwrap(), daemon: RefCell::default() }
+        Rig {
+            world: World::new(plugins),
+            network: Network::from_value(&list).unwrap(),
+            daemon: RefCell::default(),
+        }
     }
 
     fn start_daemon(&self) {
