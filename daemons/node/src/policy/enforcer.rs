@@ -294,8 +294,8 @@ impl Enforcer {
         self.widen();
         let before = std::mem::take(&mut self.before);
         self.former.extend(before.iter().copied());
-        let (cluster, hosts) = (self.compiler.cluster(), self.hosts.all());
-        self.former.retain(|address| hosts.contains(address) && !cluster.has_local(*address));
+        let (cluster, hosts) = (self.compiler.cluster(), &self.hosts);
+        self.former.retain(|address| hosts.has(*address) && !cluster.has_local(*address));
         let Enforcer { undecided, former, cut, owner, compiler, .. } = self;
         let everything = Ruleset::default().difference(compiler.ruleset());
         let fill = |batch: &mut Batch, id| {
@@ -351,8 +351,7 @@ impl Enforcer {
         };
         let gone: BTreeSet<IpAddr> = change.maps.keys().map(|entry| entry.pod).collect();
         for address in gone {
-            let has_ended =
-                !is_isolated(address) && !cluster.has_local(address) && self.hosts.all().contains(&address);
+            let has_ended = !is_isolated(address) && !cluster.has_local(address) && self.hosts.has(address);
             if has_ended && self.former.insert(address) {
                 put_former(batch, &BTreeSet::from([address]));
             }
@@ -364,20 +363,19 @@ impl Enforcer {
         if self.former.is_empty() && self.undecided.is_empty() {
             return Ok(());
         }
-        let (cluster, long, hosts) = (self.compiler.cluster(), &self.long, self.hosts.all().clone());
-        let is_over = |address: &IpAddr| !hosts.contains(address) || cluster.has_local(*address);
-        let over: Vec<IpAddr> = self.former.iter().copied().filter(is_over).collect();
+        let (cluster, long, hosts) = (self.compiler.cluster(), &self.long, &mut self.hosts);
+        let is_over = |hosts: &Hosts, address| !hosts.has(address) || cluster.has_local(address);
+        let over: Vec<IpAddr> = self.former.iter().copied().filter(|one| is_over(hosts, *one)).collect();
         let mut batch = Batch::new();
         for address in &over {
             batch.delete_elements(TABLE, layout::former(IpFamily::of(*address)), &[octets(*address)]);
             self.former.remove(address);
         }
-        let links = &mut self.hosts;
         let gone = self.undecided.expire(|of| match of {
             Of::Address(address, comment) => {
-                release::pod_of(cluster, long, comment).is_none() && is_over(&address)
+                release::pod_of(cluster, long, comment).is_none() && is_over(hosts, address)
             }
-            Of::Link(name) => !links.has_link(name),
+            Of::Link(name) => !hosts.has_link(name),
         });
         for (set, key) in gone {
             batch.delete_elements(TABLE, set, &[key]);

@@ -1,39 +1,49 @@
 //! The addresses to which the node has a route of their own, as it has to each pod of `ptp`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::IpAddr;
 
 use anyhow::{Context as _, Result};
 use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::netlink::message::{Received, u32_at};
 use ferrule_kernel::netlink::route::MAIN_TABLE;
 use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kernel::netlink::{LinkId, Socket};
 use ferrule_kernel::notices::Messages;
-use nix::libc::{RTM_DELROUTE, RTM_NEWROUTE, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE};
+use nix::libc::{
+    RTM_DELLINK, RTM_DELROUTE, RTM_NEWLINK, RTM_NEWROUTE, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE,
+    RTNLGRP_LINK,
+};
 
 use crate::listener::Listener;
+
+/// The length of `struct ifinfomsg`.
+const IFINFO: usize = 16;
+/// linux/if.h
+const IFF_UP: u32 = 1;
 
 /// They follow the kernel's messages.
 pub(super) struct Hosts {
     listener: Listener,
     socket: Socket,
-    all: BTreeSet<IpAddr>,
+    /// Each with the index of its link.
+    all: BTreeMap<IpAddr, u32>,
 }
 
 impl Hosts {
     /// Needs a tokio runtime.
     pub(super) fn open() -> Result<Hosts> {
-        let messages = Messages::of_route(&[RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE])
+        let messages = Messages::of_route(&[RTNLGRP_LINK, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE])
             .context("listen to changes of routes")?;
         let socket = Socket::route()?.with_whole_dumps();
-        let mut hosts = Hosts { listener: Listener::new(messages)?, socket, all: BTreeSet::new() };
+        let mut hosts = Hosts { listener: Listener::new(messages)?, socket, all: BTreeMap::new() };
         hosts.read()?;
         Ok(hosts)
     }
 
-    pub(super) fn all(&self) -> &BTreeSet<IpAddr> {
-        &self.all
+    pub(super) fn has(&self, address: IpAddr) -> bool {
+        self.all.contains_key(&address)
     }
 
     /// Waits until there may be news. Safe to cancel.
@@ -41,32 +51,18 @@ impl Hosts {
         self.listener.readable().await
     }
 
-    /// Takes the news. Returns whether a route is gone.
-    pub(super) fn take(&mut self) -> Result<bool> {
+    /// Takes the news.
+    ///
+    /// # Errors
+    /// That of a system call, or the kernel refuses a list.
+    pub(super) fn take(&mut self) -> Result<()> {
         let Hosts { listener, all, .. } = self;
-        let (mut is_lost, mut is_less) = (false, false);
-        listener.receive(|message| {
-            let Some(message) = message else {
-                is_lost = true;
-                return;
-            };
-            let is_new = match message.kind {
-                RTM_NEWROUTE => true,
-                RTM_DELROUTE => false,
-                _ => return,
-            };
-            if let Some(address) = StoredRoute::parse(message.body).and_then(|route| host(&route)) {
-                if is_new {
-                    all.insert(address);
-                } else {
-                    is_less |= all.remove(&address);
-                }
-            }
+        let mut is_lost = false;
+        listener.receive(|message| match message {
+            Some(message) => hear(all, message),
+            None => is_lost = true,
         })?;
-        if is_lost {
-            self.read()?;
-        }
-        Ok(is_lost || is_less)
+        if is_lost { self.read() } else { Ok(()) }
     }
 
     fn read(&mut self) -> Result<()> {
@@ -89,7 +85,23 @@ impl Hosts {
     }
 }
 
-fn host(route: &StoredRoute) -> Option<IpAddr> {
-    let is_host = route.dst.prefix() == route.family.bits() && route.is_unicast;
-    (is_host && route.table == MAIN_TABLE && route.gws.is_empty()).then(|| route.dst.ip())
+fn hear(all: &mut BTreeMap<IpAddr, u32>, message: &Received<'_>) {
+    let route = || StoredRoute::parse(message.body).and_then(|route| host(&route));
+    match message.kind {
+        RTM_NEWROUTE => all.extend(route()),
+        RTM_DELROUTE => drop(route().map(|(address, _)| all.remove(&address))),
+        // The kernel removes the IPv4 routes of a link that goes or is down without a word. A message of a bridge is about a port.
+        RTM_NEWLINK | RTM_DELLINK if message.body.first() == Some(&0) && message.body.len() >= IFINFO => {
+            let (index, flags) = (u32_at(message.body, 4), u32_at(message.body, 8));
+            if message.kind == RTM_DELLINK || flags & IFF_UP == 0 {
+                all.retain(|_, link| *link != index);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn host(route: &StoredRoute) -> Option<(IpAddr, u32)> {
+    let is_host = route.dst.prefix() == route.family.bits() && route.is_unicast && route.gws.is_empty();
+    (is_host && route.table == MAIN_TABLE).then_some((route.dst.ip(), *route.links.first()?))
 }

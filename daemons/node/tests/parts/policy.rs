@@ -237,7 +237,7 @@ fn policies_hold_from_the_announcement_on() {
     let first = NetworkPolicy {
         ingress: vec![Rule {
             peers: vec![pods(&[("app", "client")])],
-            ports: vec![number("TCP", 80), number("UDP", 81)],
+            ports: vec![number("TCP", 80), port("TCP", PortValue::Number(90), Some(91)), number("UDP", 81)],
         }],
         ..policy("shop", "web", "web")
     };
