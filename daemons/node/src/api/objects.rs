@@ -9,7 +9,7 @@ use super::decode::{Head, Read};
 use super::kind::Kind;
 use crate::policy::objects::{self, Key, Names, Told};
 
-/// The most objects of a kind. Those of other nodes beyond are passed over: they are nobody's peers.
+/// The most objects of a kind. Further pods of other nodes are passed over: they are no peers.
 const MOST: usize = 1_000_000;
 /// The longest name in Kubernetes.
 const MAX_NAME: usize = 253;
@@ -163,7 +163,7 @@ mod tests {
         assert!(matches!(namespaces.listed(space), Some(Told::Namespace(_))));
         let Told::Listed(_, names) = namespaces.complete() else { panic!() };
         assert!(names.has("s", "s"));
-        // Without a name nobody can be told of it.
+        // No message can say which one it is.
         assert!(Objects::<Pod>::unread(Head::default(), anyhow::anyhow!("x")).is_err());
     }
 }

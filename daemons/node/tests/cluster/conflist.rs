@@ -80,7 +80,7 @@ fn policies_add_the_last_plugin_and_tell_what_they_do_not_understand() {
             cluster.a.types() == types && last.is_some_and(|last| (last["type"] == "policy") == has_policy)
         };
         cluster.a.until(&format!("{types:?} with {arguments:?}"), is_so);
-        // What runs is no pod of Kubernetes: nobody isolates it, whatever plugins its conflist had.
+        // These are no pods of Kubernetes: the plugin does not isolate them.
         let (one, two) = (cluster.a.pod("one"), cluster.a.pod("two"));
         one.reaches(&two);
         one.end();

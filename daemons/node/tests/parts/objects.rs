@@ -45,7 +45,7 @@ fn labelled(team: &str) -> Value {
     json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"labels": {"team": team}}})
 }
 
-/// What was told, as the receiver keeps it.
+/// The objects, as the receiver keeps them.
 #[derive(Default)]
 struct Known {
     /// `app` of policies and pods, `team` of namespaces; or why the object cannot be read.
