@@ -26,7 +26,6 @@ const RESOLVE: Duration = Duration::from_secs(5);
 const WATCH: u32 = 290;
 
 pub(super) const NODES: &str = "/api/v1/nodes";
-const EVENTS: &str = "/api/v1/namespaces/default/events";
 
 /// Which list an API server may send. All but the newest one come from its watch cache, at once, and cost etcd nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,8 +116,9 @@ impl Connection {
     }
 
     /// Creates an event. It is no error if the event exists already.
-    pub(super) async fn create_event(&self, event: &Value) -> Result<()> {
-        let request = Request::new(EVENTS).create(&PostParams::default(), serde_json::to_vec(event)?)?;
+    pub(super) async fn create_event(&self, namespace: &str, event: &Value) -> Result<()> {
+        let path = format!("/api/v1/namespaces/{namespace}/events");
+        let request = Request::new(path).create(&PostParams::default(), serde_json::to_vec(event)?)?;
         match changed(self.client.request_text(request)).await {
             Err(error) if error.downcast_ref().is_some_and(|refused: &Refused| refused.code == 409) => Ok(()),
             outcome => outcome,

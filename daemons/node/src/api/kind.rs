@@ -16,16 +16,16 @@ pub(super) trait Kind {
     const WORD: &'static str;
     /// A list costs the API server this many times as much as one of nodes.
     const COST: u32;
-    /// One object. The parser drops what is not needed.
+    /// One object. The parser drops the other fields.
     type Object: DeserializeOwned;
     type Message;
-    /// The message about the addresses of the API servers, if anybody needs them.
+    /// The message about the addresses of the API servers, for a kind that sends it.
     const SERVERS: Option<fn(BTreeSet<IpAddr>) -> Self::Message> = None;
 
     /// The object's version, which may be empty in a list.
     fn version(object: &Self::Object) -> &str;
 
-    /// An object of which no more than this can be read, and why.
+    /// The object with this head. The rest cannot be read. `why`: the error.
     ///
     /// # Errors
     /// The session has to end for it.
@@ -49,7 +49,7 @@ pub(super) trait Kind {
     fn state(state: Result<(), String>) -> Self::Message;
 }
 
-/// Reads an object, or at least what it is.
+/// Reads an object, or at least its head.
 pub(super) fn read<K: Kind>(text: &[u8], is_cut: bool) -> Result<K::Object> {
     match serde_json::from_slice(text) {
         Ok(object) => Ok(object),

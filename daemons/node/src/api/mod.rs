@@ -32,7 +32,7 @@ use crate::cluster::{Peer, Peers};
 use crate::policy::objects::Told;
 
 pub use client::Connection;
-pub use event::{Event, READY};
+pub use event::{About, Event, READY};
 
 /// The shortest pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -61,7 +61,7 @@ pub enum Update {
 /// A message to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// An event about a Node.
+    /// An event about an object.
     Event(Event),
     /// This node's object should have this annotation. It is written if the object lacks it, also later. The last value counts.
     Annotation { name: &'static str, value: String },

@@ -9,7 +9,7 @@ use super::decode::{Head, Read};
 use super::kind::Kind;
 use crate::policy::objects::{self, Key, Names, Told};
 
-/// The most objects of a kind. Those of other nodes beyond are passed over: they are nobody's peers.
+/// The most objects of a kind. Further pods of other nodes are passed over: they are no peers.
 const MOST: usize = 1_000_000;
 /// The longest name in Kubernetes.
 const MAX_NAME: usize = 253;
@@ -124,5 +124,46 @@ impl<T: Read> Kind for Objects<T> {
 
     fn state(state: Result<(), String>) -> Told {
         Told::State(T::KIND, state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::decode::{Namespace, Pod};
+    use super::*;
+
+    fn pod(name: &str, node: &str) -> Found<Pod> {
+        let text =
+            format!(r#"{{"metadata":{{"namespace":"s","name":"{name}"}},"spec":{{"nodeName":"{node}"}}}}"#);
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn pods_of_other_nodes_beyond_the_most_are_passed_over() {
+        let mut pods = Objects::<Pod> { most: 2, ..Objects::new("n1".to_owned()) };
+        let is_told = |told: Option<Told>| told.is_some();
+        assert!(is_told(pods.listed(pod("a", "n2"))) && is_told(pods.listed(pod("b", "n2"))));
+        assert!(!is_told(pods.listed(pod("c", "n2"))) && is_told(pods.listed(pod("own", "n1"))));
+        let Told::Listed(objects::Kind::Pods, names) = pods.complete() else { panic!() };
+        assert_eq!(["a", "b", "c", "own"].map(|name| names.has("s", name)), [true, true, false, true]);
+        assert!(is_told(pods.changed(pod("a", "n2"))) && !is_told(pods.changed(pod("c", "n2"))));
+        assert!(is_told(pods.gone(pod("a", "n2"))) && is_told(pods.gone(pod("b", "n2"))));
+        assert!(is_told(pods.changed(pod("c", "n2"))), "there is room again");
+    }
+
+    #[test]
+    fn names_are_those_of_kubernetes() {
+        let mut pods = Objects::<Pod>::new("n1".to_owned());
+        for name in ["", "A", "a/b", "a\\n", &"a".repeat(254)] {
+            assert!(pods.listed(pod(name, "n1")).is_none(), "{name}");
+        }
+        assert!(pods.listed(pod("a-1.b", "n1")).is_some());
+        let mut namespaces = Objects::<Namespace>::new("n1".to_owned());
+        let space = serde_json::from_str(r#"{"metadata":{"name":"s"}}"#).unwrap();
+        assert!(matches!(namespaces.listed(space), Some(Told::Namespace(_))));
+        let Told::Listed(_, names) = namespaces.complete() else { panic!() };
+        assert!(names.has("s", "s"));
+        // No message can say which one it is.
+        assert!(Objects::<Pod>::unread(Head::default(), anyhow::anyhow!("x")).is_err());
     }
 }

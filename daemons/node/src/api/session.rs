@@ -218,7 +218,7 @@ impl<K: Kind> Session<'_, K> {
     }
 }
 
-/// Reads a line of a watch, or at least what it is about.
+/// Reads a line of a watch, or at least the head of its object.
 fn event<K: Kind>(line: &Line) -> Result<WatchEvent<K::Object>> {
     let why = match serde_json::from_slice(line.text()) {
         Ok(event) => return Ok(event),

@@ -22,7 +22,7 @@ use super::hosts::Hosts;
 use super::layout::{self, TABLE};
 use super::objects::{Key, Kind, Listed, Told};
 use super::release::Learnt;
-use super::report::Report;
+use super::report::{Fault, Report};
 use super::table::{Owner, Remains};
 use super::undecided::{self, News, Of, Undecided};
 use super::{encode, ipvs, release};
@@ -474,8 +474,10 @@ impl Enforcer {
         if self.has_ipvs {
             reasons.push(ipvs::REASON.to_owned());
         }
-        let fault = |fault: ferrule_node_policy::Fault<'_>| {
-            format!("{}/{}: {}", fault.namespace, fault.policy, fault.what)
+        let fault = |fault: ferrule_node_policy::Fault<'_>| Fault {
+            namespace: fault.namespace.to_owned(),
+            policy: fault.policy.to_owned(),
+            what: fault.what.to_owned(),
         };
         let waiting = self.undecided.pods();
         let pods: BTreeSet<IpAddr> = self.compiler.ruleset().maps.keys().map(|entry| entry.pod).collect();

@@ -1,6 +1,6 @@
 //! What the thread says of itself.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::time::SystemTime;
 
 /// The state of the policies on this node.
@@ -15,7 +15,7 @@ pub struct Report {
     /// The policies.
     pub policies: usize,
     /// What in them is not understood: the first ones.
-    pub faults: Vec<String>,
+    pub faults: Vec<Fault>,
     /// How many of these there are.
     pub faulty: usize,
     /// The addresses of this node's pods that are isolated in a direction.
@@ -28,6 +28,20 @@ pub struct Report {
     pub oldest: Option<SystemTime>,
     /// The kernel lets others change the table: before Linux 6.9.
     pub is_plain: bool,
+}
+
+/// Something in a policy that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub namespace: String,
+    pub policy: String,
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}: {}", self.namespace, self.policy, self.what)
+    }
 }
 
 impl Report {

@@ -37,7 +37,7 @@ impl From<&Report> for Policy {
             waiting: report.waiting,
             oldest: report.oldest.map(|at| humantime::format_rfc3339_seconds(at).to_string()),
             undecided: report.undecided.clone(),
-            faults: report.faults.clone(),
+            faults: report.faults.iter().map(ToString::to_string).collect(),
             away: report.away.clone(),
             is_plain: report.is_plain,
         }

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Parser as _;
 use ferrule_fake_apiserver::{ApiServer, Faults, Store};
@@ -46,7 +45,7 @@ fn labelled(team: &str) -> Value {
     json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"labels": {"team": team}}})
 }
 
-/// What was told, as the receiver keeps it.
+/// The objects, as the receiver keeps them.
 #[derive(Default)]
 struct Known {
     /// `app` of policies and pods, `team` of namespaces; or why the object cannot be read.
@@ -102,7 +101,7 @@ struct World {
 }
 
 impl World {
-    fn new(store: Store, faults: impl FnOnce(&mut Faults)) -> World {
+    fn new(store: Store, idle: &str, faults: impl FnOnce(&mut Faults)) -> World {
         let server = ApiServer::start(&store, ([127, 0, 0, 1], 0).into());
         server.faults(faults);
         let folder = tempfile::tempdir().unwrap();
@@ -111,7 +110,7 @@ impl World {
             "users": [{"name": "test", "user": {}}], "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}]});
         fs::write(&kubeconfig, text.to_string()).unwrap();
         let words =
-            ["x", "--longest-pause", "1", "--watch-idle", "2", "--kubeconfig", kubeconfig.to_str().unwrap()];
+            ["x", "--longest-pause", "1", "--watch-idle", idle, "--kubeconfig", kubeconfig.to_str().unwrap()];
         let options = Arguments::parse_from(words).options;
         let (runtime, (sender, told)) = (runtime(), objects::channel());
         runtime.spawn(api::follow_objects(options, "n1".to_owned(), Arc::default(), sender));
@@ -148,7 +147,7 @@ const SMALL: [&str; 4] =
 
 #[test]
 fn each_change_is_told_and_a_reset_costs_no_list() {
-    let mut world = World::new(small(), |_| {});
+    let mut world = World::new(small(), "60", |_| {});
     world.until("three lists", |known| known.lists == [1; 3]);
     world.knows(&SMALL);
     let change = |store: &Store| {
@@ -181,7 +180,7 @@ fn each_change_is_told_and_a_reset_costs_no_list() {
 
 #[test]
 fn faults_and_their_end() {
-    let mut world = World::new(small(), |_| {});
+    let mut world = World::new(small(), "2", |_| {});
     world.knows(&SMALL);
     type Fault = (&'static str, fn(&mut Faults));
     let table: [Fault; 7] = [
@@ -215,7 +214,7 @@ fn faults_and_their_end() {
 
 #[test]
 fn a_slow_kind_delays_no_other() {
-    let mut world = World::new(small(), |faults| (faults.of, faults.hang) = (PODS.to_owned(), true));
+    let mut world = World::new(small(), "60", |faults| (faults.of, faults.hang) = (PODS.to_owned(), true));
     world.until("two lists", |known| known.lists == [1, 1, 0]);
     world.store.delete(&policy("shop", "db"));
     world.knows(&["Namespaces shop: a"]);
@@ -249,12 +248,12 @@ fn what_cannot_be_read_is_told() {
         world.until("three unread objects", is_so);
     };
     // In a watch, and in a list.
-    let mut world = World::new(store.clone(), |_| {});
+    let mut world = World::new(store.clone(), "60", |_| {});
     world.knows(&SMALL);
     put(&world.store);
     expected(&mut world);
     assert_eq!(world.known.lists, [1; 3]);
-    expected(&mut World::new(store.clone(), |_| {}));
+    expected(&mut World::new(store.clone(), "60", |_| {}));
     // And back.
     world.store.delete(&pod("shop", "db"));
     world.store.put(&pod("shop", "db"), a_pod("db", "n2", "10.0.0.2"));

@@ -63,7 +63,7 @@ impl Compiler {
     }
 
     /// The object of a pod cannot be read any more. It keeps its addresses, each policy of its namespace isolates it, and nothing is
-    /// allowed; it is nobody's peer.
+    /// allowed; it is no peer.
     pub fn close_pod(&mut self, namespace: &str, name: &str) {
         let closed = self.cluster.closed(namespace, name);
         self.replace_pod(namespace, name, closed);

@@ -1,10 +1,10 @@
-//! What can be read of an object that cannot be read as a whole, because something is wrong in it or it is cut off.
+//! The name and the version of an object that cannot be read as a whole, because it has an error or is cut off.
 
 use std::fmt;
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// What of an object comes first. Also of a line of a watch, which has it in `object`.
+/// The first fields of an object, or of the `object` in a line of a watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in super::super) struct Head {
     /// `type` of the line of a watch.
@@ -18,7 +18,7 @@ impl Head {
     /// Reads up to the first error.
     pub(in super::super) fn read(text: &[u8]) -> Head {
         let mut head = Head::default();
-        // What was read until the error is in the head.
+        // The head has the fields before the error.
         let _ = serde_json::Deserializer::from_slice(text).deserialize_map(Fields(&mut head, Place::Top));
         head
     }

@@ -1,4 +1,4 @@
-//! What is read of NetworkPolicies, Namespaces and Pods. Everything else is dropped while it is read. Pure.
+//! The fields of NetworkPolicies, Namespaces and Pods that matter. The parser drops all others. Pure.
 
 mod head;
 mod namespace;

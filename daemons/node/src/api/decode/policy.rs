@@ -10,7 +10,7 @@ use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use super::{Metadata, Read};
 use crate::policy::objects::{Kind, Told};
 
-/// The most peers, ports, labels, values and exceptions of one policy. The compiler allows what is in the first 10,000 pairs of a peer and a
+/// The most peers, ports, labels, values and exceptions of one policy. The compiler takes the first 10,000 pairs of a peer and a
 /// port.
 const MAX_PARTS: usize = 50_000;
 

@@ -1,13 +1,18 @@
 //! What the thread of the policies says, as reasons.
 
 use super::State;
+use crate::api::Event;
 use crate::policy::Report;
 use crate::word::{Code, Reason};
 
 impl State {
     /// Takes what the thread says.
     pub(in crate::daemon) fn policies(&mut self, report: Report) {
-        self.policy = Some(report);
+        let former = self.policy.replace(report.clone()).unwrap_or_default();
+        for fault in report.faults.iter().filter(|fault| !former.faults.contains(fault)) {
+            log!("NetworkPolicy {fault}");
+            self.voice.add(Event::of_policy(&fault.namespace, &fault.policy, &fault.what));
+        }
         self.publish(false, None);
     }
 
