@@ -11,6 +11,7 @@
 //! - `forwarding` and `forward_chain` let the packets of pods pass: sysctls, and `FORWARD` of iptables. [`firewalls`] names what does not.
 //! - [`proof`] asks whether pods can talk, and [`word`] says it.
 //! - [`store`] reads host-local's store.
+//! - [`policy`] enforces NetworkPolicies.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`], [`cleanup`] and [`left_overs`] are for administrators.
 //! - [`daemon`] and [`arguments`] are the process.
@@ -38,6 +39,7 @@ pub mod masquerade;
 pub mod names;
 pub mod plan;
 pub mod plan_file;
+pub mod policy;
 pub mod probe;
 pub mod proof;
 pub mod reason;

@@ -101,8 +101,9 @@ impl<'a> Side<'a, '_> {
         if selecting.iter().all(Selecting::is_empty) {
             return Decision::NotIsolated;
         }
-        if pods.iter().any(|other| other.ports != pod.ports) || selecting.iter().any(|other| other != of_pod)
-        {
+        let differs = pods.iter().any(|other| other.ports != pod.ports || other.is_closed)
+            || selecting.iter().any(|other| other != of_pod);
+        if differs {
             return Decision::Denied(selecting.into_iter().flat_map(|of| of.isolating).collect());
         }
         match self.first_ruling(&of_pod.admin, pod) {
@@ -142,22 +143,24 @@ impl<'a> Side<'a, '_> {
     /// The policies that isolate the pod in this direction.
     fn isolating(&self, pod: &KnownPod) -> Vec<&'a NetworkPolicy> {
         let all = self.cluster.policies_in(&pod.namespace).map(Arc::as_ref);
-        all.filter(|policy| self.is_of_direction(policy) && selects(&policy.pods, pod).unwrap_or(true))
-            .collect()
+        all.filter(|policy| {
+            self.is_of_direction(policy) && (pod.is_closed || selects(&policy.pods, pod).unwrap_or(true))
+        })
+        .collect()
     }
 
     fn is_of_direction(&self, policy: &NetworkPolicy) -> bool {
         let has = |word| policy.types.iter().any(|one| one == word);
         let has_unknown = policy.types.iter().any(|word| word != "Ingress" && word != "Egress");
         match self.direction {
-            _ if has_unknown => true,
+            _ if has_unknown || policy.unread.is_some() => true,
             Direction::Ingress => policy.types.is_empty() || has("Ingress"),
             Direction::Egress => has("Egress") || policy.types.is_empty() && !policy.egress.is_empty(),
         }
     }
 
     fn allows(&self, policy: &NetworkPolicy, pod: &KnownPod) -> bool {
-        if selects(&policy.pods, pod).is_none() {
+        if selects(&policy.pods, pod).is_none() || policy.unread.is_some() {
             return false;
         }
         let rules = if self.direction == Direction::Ingress { &policy.ingress } else { &policy.egress };
@@ -194,10 +197,12 @@ impl<'a> Side<'a, '_> {
     /// Whether the address, and the pod that has it, are what the peer says.
     fn is_peer(&self, peer: &Peer, policy: &NetworkPolicy, address: IpAddr, pod: Option<&KnownPod>) -> bool {
         match (peer, pod) {
-            (Peer { block: Some(block), pods: None, namespaces: None }, _) => {
+            (Peer { unread: Some(_), .. }, _) => false,
+            (_, Some(pod)) if pod.is_closed && peer.block.is_none() => false,
+            (Peer { block: Some(block), pods: None, namespaces: None, .. }, _) => {
                 in_block(block, address).unwrap_or(false)
             }
-            (Peer { block: None, pods: None, namespaces: None } | Peer { block: Some(_), .. }, _)
+            (Peer { block: None, pods: None, namespaces: None, .. } | Peer { block: Some(_), .. }, _)
             | (_, None) => false,
             (Peer { pods, namespaces, .. }, Some(pod)) => {
                 let in_namespace = match namespaces {
@@ -226,7 +231,8 @@ impl<'a> Side<'a, '_> {
         };
         let wanted = self.packet.destination_port;
         let is_port = |number: i32| (1..=65535).contains(&number);
-        self.packet.protocol == protocol.number()
+        port.unread.is_none()
+            && self.packet.protocol == protocol.number()
             && match (&port.port, port.end_port) {
                 (None, end) => end.is_none(),
                 (Some(PortValue::Number(first)), None) => is_port(*first) && *first == i32::from(wanted),

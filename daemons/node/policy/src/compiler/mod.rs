@@ -91,6 +91,13 @@ impl Compiler {
         self.replace_pod(namespace, name, Some(pod));
     }
 
+    /// The object of a pod cannot be read any more. It keeps its addresses, each policy of its namespace isolates it, and nothing is
+    /// allowed; it is no peer.
+    pub fn close_pod(&mut self, namespace: &str, name: &str) {
+        let closed = self.cluster.closed(namespace, name);
+        self.replace_pod(namespace, name, closed);
+    }
+
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
         self.replace_pod(namespace, name, None);
     }
@@ -196,6 +203,11 @@ impl Compiler {
     /// The rules as of the last [`Compiler::update`].
     pub fn ruleset(&self) -> &Ruleset {
         &self.ruleset
+    }
+
+    /// How many policies there are.
+    pub fn policies(&self) -> usize {
+        self.parts.values().map(BTreeMap::len).sum()
     }
 
     pub fn faults(&self) -> impl Iterator<Item = Fault<'_>> {
@@ -308,8 +320,7 @@ impl Compiler {
 
     /// The policies of the pods that this one selects may have changed.
     fn touch(&mut self, namespace: &str, parts: &Parts) {
-        let is_selected =
-            |pod: &&KnownPod| *pod.namespace == *namespace && parts.subject.matches(&pod.labels);
+        let is_selected = |pod: &&KnownPod| *pod.namespace == *namespace && parts.is_for(pod);
         self.dirty.extend(self.cluster.locals().filter(is_selected).flat_map(|pod| pod.addresses.all()));
     }
 
@@ -343,7 +354,7 @@ impl Compiler {
         let (one, of_one) = (claimants.first()?, selected.first()?);
         // Two pods say that they have the address, and it is unknown which one is right: each gets only what both may.
         let is_same = |(pod, selected): (&&KnownPod, &Selected<'_>)| {
-            pod.ports == one.ports && selected.ids() == of_one.ids()
+            pod.ports == one.ports && selected.ids() == of_one.ids() && !pod.is_closed
         };
         if !claimants.iter().zip(&selected).all(is_same) {
             return Some(Rc::new(chain::build(direction, family, &[], &[])));
@@ -377,7 +388,7 @@ impl Compiler {
 
     fn policies_of(&self, pod: &KnownPod, direction: Direction) -> Vec<&Parts> {
         let all = self.parts.get(&*pod.namespace).into_iter().flat_map(|policies| policies.values());
-        all.filter(|parts| parts.isolates.has(direction) && parts.subject.matches(&pod.labels)).collect()
+        all.filter(|parts| parts.isolates.has(direction) && parts.is_for(pod)).collect()
     }
 
     fn acquire(&mut self, built: &Built, change: &mut Change) {

@@ -60,10 +60,14 @@ fn ip_block() -> impl Strategy<Value = IpBlock> {
 
 fn peer() -> impl Strategy<Value = Peer> {
     prop_oneof![
-        3 => (prop::option::of(selector()), prop::option::of(selector()))
-            .prop_map(|(pods, namespaces)| Peer { pods, namespaces, block: None }),
+        3 => (prop::option::of(selector()), prop::option::of(selector()), unread())
+            .prop_map(|(pods, namespaces, unread)| Peer { pods, namespaces, block: None, unread }),
         1 => ip_block().prop_map(|block| Peer { block: Some(block), ..Peer::default() }),
     ]
+}
+
+fn unread() -> impl Strategy<Value = Option<String>> {
+    prop::option::weighted(0.05, Just("x is not known".to_owned()))
 }
 
 fn a_port() -> impl Strategy<Value = Port> {
@@ -72,8 +76,15 @@ fn a_port() -> impl Strategy<Value = Port> {
         (0..5_i32).prop_map(PortValue::Number),
         prop::sample::select(vec!["http", "dns"]).prop_map(|name| PortValue::Name(name.into())),
     ];
-    (protocol, prop::option::weighted(0.9, value), prop::option::weighted(0.2, 1..5_i32))
-        .prop_map(|(protocol, port, end_port)| Port { protocol: protocol.map(str::to_owned), port, end_port })
+    let end = prop::option::weighted(0.2, 1..5_i32);
+    (protocol, prop::option::weighted(0.9, value), end, unread()).prop_map(
+        |(protocol, port, end_port, unread)| Port {
+            protocol: protocol.map(str::to_owned),
+            port,
+            end_port,
+            unread,
+        },
+    )
 }
 
 fn a_rule() -> impl Strategy<Value = Rule> {
@@ -82,14 +93,15 @@ fn a_rule() -> impl Strategy<Value = Rule> {
 
 pub(crate) fn a_policy() -> impl Strategy<Value = NetworkPolicy> {
     let types = vec(prop::sample::select(vec!["Ingress", "Egress", "Ingress", "Egress", "Other"]), 0..=2);
-    (space(), "[pq]", selector(), types, vec(a_rule(), 0..=2), vec(a_rule(), 0..=2)).prop_map(
-        |(namespace, name, pods, types, ingress, egress)| NetworkPolicy {
+    (space(), "[pq]", selector(), types, vec(a_rule(), 0..=2), vec(a_rule(), 0..=2), unread()).prop_map(
+        |(namespace, name, pods, types, ingress, egress, unread)| NetworkPolicy {
             namespace: namespace.into(),
             name,
             pods,
             types: types.into_iter().map(str::to_owned).collect(),
             ingress,
             egress,
+            unread,
         },
     )
 }
@@ -136,14 +148,12 @@ fn cluster_rule() -> impl Strategy<Value = ClusterRule> {
         1 => Just("Log"),
     ];
     let peers = prop_oneof![20 => vec(cluster_peer(), 1..=2), 1 => Just(Vec::new())];
-    (action, peers, vec(cluster_protocol(), 0..=2)).prop_map(
-        |(action, peers, protocols)| ClusterRule {
-            name: String::new(),
-            action: action.into(),
-            peers,
-            protocols,
-        },
-    )
+    (action, peers, vec(cluster_protocol(), 0..=2)).prop_map(|(action, peers, protocols)| ClusterRule {
+        name: String::new(),
+        action: action.into(),
+        peers,
+        protocols,
+    })
 }
 
 pub(crate) fn cluster_policy() -> impl Strategy<Value = ClusterNetworkPolicy> {

@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use ferrule_kernel::netlink::{Socket, link};
 use ferrule_kernel::netns::{enter, own};
-use ferrule_kernel::{netns_file, ping};
 use ferrule_kernel::sysctl;
+use ferrule_kernel::{netns_file, ping};
 
 const LOOPBACK: u32 = 1;
 const UP: u32 = 1;
