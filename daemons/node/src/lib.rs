@@ -42,6 +42,7 @@ pub mod masquerade;
 pub mod names;
 pub mod plan;
 pub mod plan_file;
+pub mod policy;
 pub mod probe;
 pub mod proof;
 pub mod reason;

@@ -47,6 +47,8 @@ pub struct KnownPod {
     pub(crate) ports: Arc<[NamedPort]>,
     /// Has an address of its own that it uses: policies are for it, and it is a peer.
     pub(crate) has_part: bool,
+    /// Its labels and ports are unknown.
+    pub(crate) is_closed: bool,
     local: Option<Arc<Local>>,
 }
 
@@ -189,10 +191,17 @@ impl Cluster {
             addresses: pod.addresses,
             ports: self.port_lists.get(pod.ports.as_slice()),
             has_part,
+            is_closed: false,
             local: pod
                 .local
                 .then(|| Arc::new(Local { uid: pod.uid.clone(), mirror_of: pod.mirror_of.clone() })),
         })
+    }
+
+    /// A pod of this node as it is kept when its object cannot be read.
+    pub(crate) fn closed(&self, namespace: &str, name: &str) -> Option<KnownPod> {
+        let pod = self.pod(namespace, name).filter(|pod| pod.is_local())?.clone();
+        Some(KnownPod { labels: Arc::default(), ports: Arc::default(), is_closed: true, ..pod })
     }
 
     pub(crate) fn put_pod(&mut self, name: &str, pod: KnownPod) {

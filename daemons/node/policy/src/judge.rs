@@ -76,12 +76,7 @@ struct Selecting<'a> {
     admin: Vec<&'a ClusterNetworkPolicy>,
     isolating: Vec<&'a NetworkPolicy>,
     baseline: Vec<&'a ClusterNetworkPolicy>,
-}
-
-impl Selecting<'_> {
-    fn is_empty(&self) -> bool {
-        self.admin.is_empty() && self.isolating.is_empty() && self.baseline.is_empty()
-    }
+    may_deny: bool,
 }
 
 struct Side<'a, 'p> {
@@ -98,12 +93,10 @@ impl<'a> Side<'a, '_> {
         let (Some(pod), Some(of_pod)) = (pods.first(), selecting.first()) else {
             return Decision::NotIsolated;
         };
-        if selecting.iter().all(Selecting::is_empty) {
-            return Decision::NotIsolated;
-        }
-        if pods.iter().any(|other| other.ports != pod.ports) || selecting.iter().any(|other| other != of_pod)
-        {
-            return Decision::Denied(selecting.into_iter().flat_map(|of| of.isolating).collect());
+        if !self.is_sure(&pods, &selecting) {
+            let is_isolated = selecting.iter().any(|of| of.may_deny);
+            let policies = selecting.into_iter().flat_map(|of| of.isolating).collect();
+            return if is_isolated { Decision::Denied(policies) } else { Decision::NotIsolated };
         }
         match self.first_ruling(&of_pod.admin, pod) {
             Some((policy, _, Ruling::Accept)) => return Decision::Accepted(policy),
@@ -124,6 +117,13 @@ impl<'a> Side<'a, '_> {
         }
     }
 
+    /// Whether it is known which policies decide: one pod has the address, or all that claim it are alike.
+    fn is_sure(&self, pods: &[&KnownPod], selecting: &[Selecting<'_>]) -> bool {
+        let is_same = |of: &Selecting<'_>| selecting.first().is_some_and(|first| first == of);
+        let has_same_ports = |pod: &&KnownPod| pods.first().is_some_and(|first| first.ports == pod.ports);
+        pods.iter().all(|pod| has_same_ports(pod) && !pod.is_closed) && selecting.iter().all(is_same)
+    }
+
     fn own(&self) -> IpAddr {
         if self.direction == Direction::Ingress { self.packet.destination } else { self.packet.source }
     }
@@ -135,29 +135,39 @@ impl<'a> Side<'a, '_> {
     /// All policies that decide for the pod in this direction. Those of the tier Baseline only if no NetworkPolicy does.
     fn selecting(&self, pod: &KnownPod) -> Selecting<'a> {
         let isolating = self.isolating(pod);
+        let admin = self.of_tier("Admin", pod);
         let baseline = if isolating.is_empty() { self.of_tier("Baseline", pod) } else { Vec::new() };
-        Selecting { admin: self.of_tier("Admin", pod), isolating, baseline }
+        let mut tiers = admin.iter().chain(&baseline);
+        let is_closed_by = |policy: &ClusterNetworkPolicy| {
+            Direction::ALL.iter().any(|direction| Side { direction: *direction, ..*self }.may_deny(policy))
+        };
+        let may_deny = !isolating.is_empty()
+            || tiers.any(|policy| self.may_deny(policy))
+            || pod.is_closed && self.cluster.cluster_policies().any(|policy| is_closed_by(policy));
+        Selecting { admin, isolating, baseline, may_deny }
     }
 
     /// The policies that isolate the pod in this direction.
     fn isolating(&self, pod: &KnownPod) -> Vec<&'a NetworkPolicy> {
         let all = self.cluster.policies_in(&pod.namespace).map(Arc::as_ref);
-        all.filter(|policy| self.is_of_direction(policy) && selects(&policy.pods, pod).unwrap_or(true))
-            .collect()
+        all.filter(|policy| {
+            self.is_of_direction(policy) && (pod.is_closed || selects(&policy.pods, pod).unwrap_or(true))
+        })
+        .collect()
     }
 
     fn is_of_direction(&self, policy: &NetworkPolicy) -> bool {
         let has = |word| policy.types.iter().any(|one| one == word);
         let has_unknown = policy.types.iter().any(|word| word != "Ingress" && word != "Egress");
         match self.direction {
-            _ if has_unknown => true,
+            _ if has_unknown || policy.unread.is_some() => true,
             Direction::Ingress => policy.types.is_empty() || has("Ingress"),
             Direction::Egress => has("Egress") || policy.types.is_empty() && !policy.egress.is_empty(),
         }
     }
 
     fn allows(&self, policy: &NetworkPolicy, pod: &KnownPod) -> bool {
-        if selects(&policy.pods, pod).is_none() {
+        if selects(&policy.pods, pod).is_none() || policy.unread.is_some() {
             return false;
         }
         let rules = if self.direction == Direction::Ingress { &policy.ingress } else { &policy.egress };
@@ -194,10 +204,12 @@ impl<'a> Side<'a, '_> {
     /// Whether the address, and the pod that has it, are what the peer says.
     fn is_peer(&self, peer: &Peer, policy: &NetworkPolicy, address: IpAddr, pod: Option<&KnownPod>) -> bool {
         match (peer, pod) {
-            (Peer { block: Some(block), pods: None, namespaces: None }, _) => {
+            (Peer { unread: Some(_), .. }, _) => false,
+            (_, Some(pod)) if pod.is_closed && peer.block.is_none() => false,
+            (Peer { block: Some(block), pods: None, namespaces: None, .. }, _) => {
                 in_block(block, address).unwrap_or(false)
             }
-            (Peer { block: None, pods: None, namespaces: None } | Peer { block: Some(_), .. }, _)
+            (Peer { block: None, pods: None, namespaces: None, .. } | Peer { block: Some(_), .. }, _)
             | (_, None) => false,
             (Peer { pods, namespaces, .. }, Some(pod)) => {
                 let in_namespace = match namespaces {
@@ -226,7 +238,8 @@ impl<'a> Side<'a, '_> {
         };
         let wanted = self.packet.destination_port;
         let is_port = |number: i32| (1..=65535).contains(&number);
-        self.packet.protocol == protocol.number()
+        port.unread.is_none()
+            && self.packet.protocol == protocol.number()
             && match (&port.port, port.end_port) {
                 (None, end) => end.is_none(),
                 (Some(PortValue::Number(first)), None) => is_port(*first) && *first == i32::from(wanted),

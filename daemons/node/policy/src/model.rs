@@ -49,6 +49,16 @@ pub struct NetworkPolicy {
     pub types: Vec<String>,
     pub ingress: Vec<Rule>,
     pub egress: Vec<Rule>,
+    /// What in the object as a whole could not be read: it isolates `pods` in both directions, and allows nothing.
+    pub unread: Option<String>,
+}
+
+impl NetworkPolicy {
+    /// One of which only the name could be read, and why.
+    pub fn unread(namespace: &str, name: &str, why: String) -> NetworkPolicy {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        NetworkPolicy { namespace, name, unread: Some(why), ..NetworkPolicy::default() }
+    }
 }
 
 /// One entry of `ingress` or `egress`.
@@ -84,6 +94,8 @@ pub struct Peer {
     pub pods: Option<LabelSelector>,
     pub namespaces: Option<LabelSelector>,
     pub block: Option<IpBlock>,
+    /// What in it could not be read: it allows nothing.
+    pub unread: Option<String>,
 }
 
 /// An `ipBlock`.
@@ -101,6 +113,8 @@ pub struct Port {
     /// `None`: all ports of the protocol.
     pub port: Option<PortValue>,
     pub end_port: Option<i32>,
+    /// What in it could not be read: it allows nothing.
+    pub unread: Option<String>,
 }
 
 /// A number, or the name of a port of a container.

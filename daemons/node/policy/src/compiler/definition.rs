@@ -113,7 +113,8 @@ impl Definition {
         match &self.peers {
             Peers::Any => true,
             Peers::Pods(scope, selector) => {
-                selector.matches(&pod.labels)
+                !pod.is_closed
+                    && selector.matches(&pod.labels)
                     && scope.matches(&pod.namespace, cluster.namespace_labels(&pod.namespace))
             }
             Peers::Block(intervals) => block::contains(intervals, address),

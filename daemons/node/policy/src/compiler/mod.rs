@@ -63,6 +63,8 @@ struct Selected<'c> {
     admin: Vec<&'c TierParts>,
     policies: Vec<&'c Parts>,
     baseline: Vec<&'c TierParts>,
+    /// Whether one of them may deny.
+    is_isolated: bool,
 }
 
 impl Selected<'_> {
@@ -70,10 +72,6 @@ impl Selected<'_> {
         let of_tier = |tier: &[&TierParts]| tier.iter().map(|policy| policy.id).collect();
         let policies = self.policies.iter().map(|policy| policy.id).collect();
         [of_tier(&self.admin), policies, of_tier(&self.baseline)]
-    }
-
-    fn is_empty(&self) -> bool {
-        self.admin.is_empty() && self.policies.is_empty() && self.baseline.is_empty()
     }
 }
 
@@ -89,6 +87,13 @@ impl Compiler {
         let Some(mut pod) = self.cluster.pod(namespace, name).cloned() else { return };
         pod.addresses = addresses;
         self.replace_pod(namespace, name, Some(pod));
+    }
+
+    /// The object of a pod cannot be read any more. It keeps its addresses, each policy of its namespace isolates it, and nothing is
+    /// allowed; it is nobody's peer.
+    pub fn close_pod(&mut self, namespace: &str, name: &str) {
+        let closed = self.cluster.closed(namespace, name);
+        self.replace_pod(namespace, name, closed);
     }
 
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
@@ -308,8 +313,7 @@ impl Compiler {
 
     /// The policies of the pods that this one selects may have changed.
     fn touch(&mut self, namespace: &str, parts: &Parts) {
-        let is_selected =
-            |pod: &&KnownPod| *pod.namespace == *namespace && parts.subject.matches(&pod.labels);
+        let is_selected = |pod: &&KnownPod| *pod.namespace == *namespace && parts.is_for(pod);
         self.dirty.extend(self.cluster.locals().filter(is_selected).flat_map(|pod| pod.addresses.all()));
     }
 
@@ -337,20 +341,18 @@ impl Compiler {
         let family = IpFamily::of(pod);
         let claimants: Vec<_> = self.cluster.at(pod).filter(|pod| pod.is_local()).collect();
         let selected: Vec<_> = claimants.iter().map(|pod| self.selected(pod, direction)).collect();
-        if selected.iter().all(Selected::is_empty) {
-            return None;
-        }
         let (one, of_one) = (claimants.first()?, selected.first()?);
         // Two pods say that they have the address, and it is unknown which one is right: each gets only what both may.
-        let is_same = |(pod, selected): (&&KnownPod, &Selected<'_>)| {
-            pod.ports == one.ports && selected.ids() == of_one.ids()
+        let is_sure = |(pod, selected): (&&KnownPod, &Selected<'_>)| {
+            pod.ports == one.ports && selected.ids() == of_one.ids() && !pod.is_closed
         };
-        if !claimants.iter().zip(&selected).all(is_same) {
-            return Some(Rc::new(chain::build(direction, family, &[], &[])));
+        if !claimants.iter().zip(&selected).all(is_sure) {
+            let is_isolated = selected.iter().any(|selected| selected.is_isolated);
+            return is_isolated.then(|| Rc::new(chain::build(direction, family, &[], &[])));
         }
         let key = (direction, family, of_one.ids(), one.ports.clone());
         let build = || {
-            let Selected { admin, policies, baseline } = of_one;
+            let Selected { admin, policies, baseline, .. } = of_one;
             let next = match policies.is_empty() {
                 true => chain::build_tier(direction, family, baseline, &one.ports, None),
                 false => Some(Rc::new(chain::build(direction, family, policies, &one.ports))),
@@ -371,13 +373,19 @@ impl Compiler {
             all.sort_by_key(|parts| parts.priority);
             all
         };
+        let admin = of_tier(Tier::Admin);
         let baseline = if policies.is_empty() { of_tier(Tier::Baseline) } else { Vec::new() };
-        Selected { admin: of_tier(Tier::Admin), policies, baseline }
+        let mut tiers = admin.iter().chain(&baseline);
+        // A closed pod may have any labels, also as a peer.
+        let is_isolated = !policies.is_empty()
+            || tiers.any(|parts| parts.denies().has(direction))
+            || pod.is_closed && self.tiers.values().any(|parts| !parts.denies().is_empty());
+        Selected { admin, policies, baseline, is_isolated }
     }
 
     fn policies_of(&self, pod: &KnownPod, direction: Direction) -> Vec<&Parts> {
         let all = self.parts.get(&*pod.namespace).into_iter().flat_map(|policies| policies.values());
-        all.filter(|parts| parts.isolates.has(direction) && parts.subject.matches(&pod.labels)).collect()
+        all.filter(|parts| parts.isolates.has(direction) && parts.is_for(pod)).collect()
     }
 
     fn acquire(&mut self, built: &Built, change: &mut Change) {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cluster::KnownPod;
 use crate::model::{Direction, Directions, IpFamily, NetworkPolicy, Peer, Port, PortValue, Protocol, Rule};
 use crate::ruleset;
 
@@ -55,6 +56,11 @@ impl Parts {
         &self.allows[direction as usize][family as usize]
     }
 
+    /// Whether it selects the pod of its namespace.
+    pub(crate) fn is_for(&self, pod: &KnownPod) -> bool {
+        pod.is_closed || self.subject.matches(&pod.labels)
+    }
+
     pub(crate) fn read(policy: &NetworkPolicy, id: u64) -> Parts {
         let mut faults = Vec::new();
         let isolates = directions(policy, &mut faults);
@@ -64,6 +70,8 @@ impl Parts {
             faults.push(format!(
                 "podSelector: {error}: it isolates each pod of the namespace and allows nothing"
             ));
+        } else if let Some(error) = &policy.unread {
+            faults.push(format!("{error}: it isolates its pods in both directions and allows nothing"));
         } else {
             for direction in Direction::ALL.into_iter().filter(|direction| isolates.has(*direction)) {
                 let (word, rules) = match direction {
@@ -96,6 +104,9 @@ impl Parts {
 
 /// The directions in which a policy isolates.
 fn directions(policy: &NetworkPolicy, faults: &mut Vec<String>) -> Directions {
+    if policy.unread.is_some() {
+        return Directions::BOTH;
+    }
     if policy.types.is_empty() {
         return Directions { ingress: true, egress: !policy.egress.is_empty() };
     }
@@ -147,6 +158,7 @@ fn peers(namespace: &str, rule: &Rule, place: &str, faults: &mut Vec<String>) ->
     let mut blocks = <[Vec<_>; 2]>::default();
     for (number, peer) in rule.peers.iter().enumerate() {
         let read = match &peer.block {
+            _ if let Some(error) = &peer.unread => Err(error.clone()),
             Some(block) if peer.pods.is_none() && peer.namespaces.is_none() => {
                 block::read(block).map(|(family, intervals)| blocks[family as usize].extend(intervals))
             }
@@ -187,6 +199,9 @@ fn ports(rule: &Rule, place: &str, faults: &mut Vec<String>) -> Vec<PortMatch> {
 }
 
 fn one_port(port: &Port) -> Result<PortMatch, String> {
+    if let Some(error) = &port.unread {
+        return Err(error.clone());
+    }
     let word = port.protocol.as_deref().unwrap_or("TCP");
     let protocol = Protocol::named(word).ok_or_else(|| format!("the protocol {word:?} is not known"))?;
     match (&port.port, port.end_port) {

@@ -67,8 +67,9 @@ impl TierParts {
     }
 
     pub(crate) fn is_for(&self, cluster: &Cluster, pod: &KnownPod) -> bool {
-        self.pods.matches(&pod.labels)
-            && self.is_for_namespace(&pod.namespace, cluster.namespace_labels(&pod.namespace))
+        pod.is_closed
+            || self.pods.matches(&pod.labels)
+                && self.is_for_namespace(&pod.namespace, cluster.namespace_labels(&pod.namespace))
     }
 
     /// Whether it may be for a pod of the namespace with these labels.

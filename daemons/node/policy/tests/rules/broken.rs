@@ -75,6 +75,54 @@ fn a_selector_of_pods_that_is_not_understood_isolates_the_namespace() {
 }
 
 #[test]
+fn what_could_not_be_read_allows_nothing() {
+    let unread = || Some("x is not known".to_owned());
+    let web = pods("app=web");
+    for bad in [
+        rule(&[Peer { unread: unread(), ..Peer::default() }], &[]),
+        rule(&[Peer { unread: unread(), ..web.clone() }], &[]),
+        rule(&[web.clone()], &[Port { unread: unread(), ..every_port("TCP") }]),
+    ] {
+        let world = world(policy("a", "bad", "app=db", &[bad], &[all()]));
+        assert!(!world.passes(1, 2, TCP, 80) && world.passes(2, 1, TCP, 80));
+        assert!(world.faults()[0].ends_with("x is not known: it allows nothing"), "{:?}", world.faults());
+    }
+    let whole = policy("a", "bad", "app=db", &[all()], &[all()]);
+    let world = world(only(NetworkPolicy { unread: unread(), ..whole }, "Ingress"));
+    assert!(!world.passes(1, 2, TCP, 80) && !world.passes(2, 1, TCP, 80) && world.passes(9, 1, TCP, 80));
+    assert_eq!(world.compiler.isolated()["a"], Directions::BOTH);
+    assert!(world.faults()[0].starts_with("a/bad: x is not known: it isolates"));
+}
+
+#[test]
+fn a_pod_that_cannot_be_read_any_more_is_closed() {
+    let mut world = World::of(
+        &[pod("a", "web", "app=web", 1), pod("a", "db", "app=db", 2), pod("b", "web", "app=web", 3)],
+        &[
+            policy("a", "db", "app=db", &[rule(&[pods("app=web"), spaces("")], &[])], &[all()]),
+            only(policy("b", "web", "app=web", &[rule(&[spaces("")], &[])], &[]), "Ingress"),
+        ],
+    );
+    assert!(world.passes(1, 2, TCP, 80) && world.passes(1, 3, TCP, 80) && world.passes(9, 1, TCP, 80));
+    world.compiler.close_pod("a", "web");
+    world.compiler.close_pod("a", "unknown");
+    world.update();
+    assert!(!world.passes(9, 1, TCP, 80) && !world.passes(1, 9, TCP, 80), "whatever its labels are now");
+    assert!(world.passes(2, 3, TCP, 80), "others stay");
+    assert!(!world.passes(1, 3, TCP, 80), "it is nobody's peer");
+    world.compiler.set_pod(&pod("a", "web", "app=web", 1));
+    world.update();
+    assert!(world.passes(9, 1, TCP, 80) && world.passes(1, 2, TCP, 80) && world.passes(1, 3, TCP, 80));
+    // A pod of another node.
+    world.compiler.set_pod(&Pod { local: false, ..pod("b", "far", "app=web", 4) });
+    world.update();
+    assert!(world.passes(4, 2, TCP, 80));
+    world.compiler.close_pod("b", "far");
+    world.update();
+    assert!(!world.passes(4, 2, TCP, 80));
+}
+
+#[test]
 fn a_type_that_is_not_known_isolates_in_both_directions() {
     let world = world(only(policy("a", "bad", "app=db", &[all()], &[]), "Forward"));
     assert!(world.passes(1, 2, TCP, 80) && !world.passes(2, 1, TCP, 80));

@@ -66,6 +66,7 @@ pub(crate) fn policy(
         types: vec!["Ingress".into(), "Egress".into()],
         ingress: ingress.to_vec(),
         egress: egress.to_vec(),
+        unread: None,
     }
 }
 
@@ -97,7 +98,7 @@ pub(crate) fn block(cidr: &str, except: &[&str]) -> Peer {
 }
 
 pub(crate) fn port(protocol: &str, number: i32) -> Port {
-    Port { protocol: Some(protocol.into()), port: Some(PortValue::Number(number)), end_port: None }
+    Port { protocol: Some(protocol.into()), port: Some(PortValue::Number(number)), ..Port::default() }
 }
 
 pub(crate) fn ports(protocol: &str, number: i32, end: i32) -> Port {

@@ -1,7 +1,9 @@
 //! Random clusters: the ruleset, made by changes in any order, does what the judge says, and equals the ruleset of a new start.
 
+use std::collections::BTreeMap;
+
 use ferrule_node_policy::Compiler;
-use ferrule_node_policy::judge::{Packet, why};
+use ferrule_node_policy::judge::{Packet, Reason, why};
 use ferrule_node_policy::model::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -27,7 +29,7 @@ pub(crate) fn space() -> impl Strategy<Value = &'static str> {
     prop::sample::select(&SPACES[..])
 }
 
-pub(crate) fn some_labels() -> impl Strategy<Value = std::collections::BTreeMap<String, String>> {
+pub(crate) fn some_labels() -> impl Strategy<Value = BTreeMap<String, String>> {
     prop::collection::btree_map("[xy]", "[12]", 0..=2)
 }
 
@@ -60,10 +62,14 @@ fn ip_block() -> impl Strategy<Value = IpBlock> {
 
 fn peer() -> impl Strategy<Value = Peer> {
     prop_oneof![
-        3 => (prop::option::of(selector()), prop::option::of(selector()))
-            .prop_map(|(pods, namespaces)| Peer { pods, namespaces, block: None }),
+        3 => (prop::option::of(selector()), prop::option::of(selector()), unread())
+            .prop_map(|(pods, namespaces, unread)| Peer { pods, namespaces, block: None, unread }),
         1 => ip_block().prop_map(|block| Peer { block: Some(block), ..Peer::default() }),
     ]
+}
+
+fn unread() -> impl Strategy<Value = Option<String>> {
+    prop::option::weighted(0.05, Just("x is not known".to_owned()))
 }
 
 fn a_port() -> impl Strategy<Value = Port> {
@@ -72,8 +78,15 @@ fn a_port() -> impl Strategy<Value = Port> {
         (0..5_i32).prop_map(PortValue::Number),
         prop::sample::select(vec!["http", "dns"]).prop_map(|name| PortValue::Name(name.into())),
     ];
-    (protocol, prop::option::weighted(0.9, value), prop::option::weighted(0.2, 1..5_i32))
-        .prop_map(|(protocol, port, end_port)| Port { protocol: protocol.map(str::to_owned), port, end_port })
+    let end = prop::option::weighted(0.2, 1..5_i32);
+    (protocol, prop::option::weighted(0.9, value), end, unread()).prop_map(
+        |(protocol, port, end_port, unread)| Port {
+            protocol: protocol.map(str::to_owned),
+            port,
+            end_port,
+            unread,
+        },
+    )
 }
 
 fn a_rule() -> impl Strategy<Value = Rule> {
@@ -82,14 +95,15 @@ fn a_rule() -> impl Strategy<Value = Rule> {
 
 pub(crate) fn a_policy() -> impl Strategy<Value = NetworkPolicy> {
     let types = vec(prop::sample::select(vec!["Ingress", "Egress", "Ingress", "Egress", "Other"]), 0..=2);
-    (space(), "[pq]", selector(), types, vec(a_rule(), 0..=2), vec(a_rule(), 0..=2)).prop_map(
-        |(namespace, name, pods, types, ingress, egress)| NetworkPolicy {
+    (space(), "[pq]", selector(), types, vec(a_rule(), 0..=2), vec(a_rule(), 0..=2), unread()).prop_map(
+        |(namespace, name, pods, types, ingress, egress, unread)| NetworkPolicy {
             namespace: namespace.into(),
             name,
             pods,
             types: types.into_iter().map(str::to_owned).collect(),
             ingress,
             egress,
+            unread,
         },
     )
 }
@@ -136,14 +150,12 @@ fn cluster_rule() -> impl Strategy<Value = ClusterRule> {
         1 => Just("Log"),
     ];
     let peers = prop_oneof![20 => vec(cluster_peer(), 1..=2), 1 => Just(Vec::new())];
-    (action, peers, vec(cluster_protocol(), 0..=2)).prop_map(
-        |(action, peers, protocols)| ClusterRule {
-            name: String::new(),
-            action: action.into(),
-            peers,
-            protocols,
-        },
-    )
+    (action, peers, vec(cluster_protocol(), 0..=2)).prop_map(|(action, peers, protocols)| ClusterRule {
+        name: String::new(),
+        action: action.into(),
+        peers,
+        protocols,
+    })
 }
 
 pub(crate) fn cluster_policy() -> impl Strategy<Value = ClusterNetworkPolicy> {
@@ -234,7 +246,9 @@ fn is_of_same(one: &Step, other: &Step) -> bool {
 }
 
 /// Where something is denied, the plugin isolates new pods of that namespace.
-fn is_announced(world: &World, packet: &Packet) {
+fn is_announced(world: &World, isolated: &BTreeMap<&str, Directions>, packet: &Packet) {
+    let elsewhere = world.compiler.isolated_elsewhere();
+    let of = |namespace| isolated.get(namespace).copied().unwrap_or(elsewhere);
     let why = why(
         world.compiler.cluster(),
         packet.source,
@@ -243,9 +257,9 @@ fn is_announced(world: &World, packet: &Packet) {
         packet.protocol,
     );
     for (direction, side) in [(Direction::Egress, &why.egress), (Direction::Ingress, &why.ingress)] {
-        if !side.is_allowed() {
-            let is_isolated = side.pods.iter().any(|(namespace, _)| world.isolates(namespace, direction));
-            assert!(is_isolated, "{packet:?} {side:?} {:?}", world.compiler.isolated());
+        if !side.is_allowed() && side.reason != Reason::Closed {
+            let is_isolated = side.pods.iter().any(|(namespace, _)| of(namespace).has(direction));
+            assert!(is_isolated, "{packet:?} {side:?} {isolated:?}");
         }
     }
 }
@@ -254,7 +268,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn rules_do_what_the_judge_says(steps in vec(step(), 0..60), backwards in prop::bool::ANY) {
+    fn rules_do_what_the_judge_says(
+        steps in vec(step(), 0..60),
+        closed in vec((space(), "[st]"), 0..=2),
+        backwards in prop::bool::ANY,
+    ) {
+        let close = |compiler: &mut Compiler| {
+            closed.iter().for_each(|(namespace, name)| compiler.close_pod(namespace, name));
+        };
         let mut world = World::default();
         for step in &steps {
             tell(&mut world.compiler, step);
@@ -262,13 +283,15 @@ proptest! {
                 world.update();
             }
         }
+        close(&mut world.compiler);
         world.update();
+        let isolated = world.compiler.isolated();
         for (from, to) in (1..9_u8).flat_map(|from| (1..9_u8).map(move |to| (from, to))) {
             for (source, destination) in addresses(from).all().zip(addresses(to).all()) {
                 for (protocol, destination_port) in [(TCP, 1), (TCP, 3), (UDP, 2), (SCTP, 1), (ICMP, 0)] {
                     let packet = Packet { source, destination, protocol, destination_port };
                     world.packet(&packet);
-                    is_announced(&world, &packet);
+                    is_announced(&world, &isolated, &packet);
                 }
             }
         }
@@ -284,6 +307,7 @@ proptest! {
         }
         let mut anew = World::default();
         last.into_iter().for_each(|step| tell(&mut anew.compiler, step));
+        close(&mut anew.compiler);
         anew.update();
         prop_assert_eq!(&anew.kernel, &world.kernel);
         prop_assert_eq!(anew.faults(), world.faults());

@@ -93,14 +93,14 @@ fn policy_types_follow_the_api() {
 
 #[test]
 fn peers_are_pods_of_namespaces() {
-    let both = Peer { pods: Some(select("app=web")), namespaces: Some(select("team=b")), block: None };
+    let both = Peer { pods: Some(select("app=web")), namespaces: Some(select("team=b")), ..Peer::default() };
     let not_a = Peer { namespaces: Some(expression("team", "NotIn", &["a"])), ..Peer::default() };
     let has_app = Peer { pods: Some(expression("app", "Exists", &[])), ..Peer::default() };
     let no_app = Peer { pods: Some(expression("app", "DoesNotExist", &[])), ..Peer::default() };
     let of_two = Peer {
         pods: Some(expression("app", "In", &["db", "other"])),
         namespaces: Some(select("")),
-        block: None,
+        ..Peer::default()
     };
     for (peers, expected) in [
         (vec![pods("app=web")], vec![1]),

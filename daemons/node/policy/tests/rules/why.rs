@@ -39,7 +39,7 @@ impl Ground {
     fn prove(&self, why: &Why<'_>, at: (&Packet, Direction)) {
         match &why.reason {
             Reason::Itself => assert_eq!(at.0.source, at.0.destination),
-            Reason::NotHere | Reason::NoPolicy | Reason::TwoPods => {}
+            Reason::NotHere | Reason::NoPolicy | Reason::TwoPods | Reason::Closed => {}
             Reason::Accepted(entry) | Reason::Refused(entry) => self.prove_entry(entry, why, at),
             Reason::Allowed(place) => {
                 let rule = with_entry(place.policy, place.entry, at.1, |rule| {
@@ -47,7 +47,6 @@ impl Ground {
                     Rule {
                         peers: rule.peers[one(place.peer, 0)].to_vec(),
                         ports: rule.ports[one(place.port, 0)].to_vec(),
-                        ..rule.clone()
                     }
                 });
                 assert!(self.alone(rule, at), "{why:?}");

@@ -1,0 +1,3 @@
+//! NetworkPolicies.
+
+pub mod objects;

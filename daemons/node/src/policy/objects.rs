@@ -1,0 +1,135 @@
+//! What the API server says of NetworkPolicies, Namespaces and Pods: the messages to the thread that enforces. Pure.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+
+use ferrule_node_policy::Compiler;
+use ferrule_node_policy::model::{Namespace, NetworkPolicy, Pod};
+use tokio::sync::mpsc;
+
+/// The most messages that wait. A slow receiver delays the lists.
+const QUEUE: usize = 1024;
+
+/// The three kinds, each with a list and a watch of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    Policies,
+    Namespaces,
+    Pods,
+}
+
+impl Kind {
+    pub const ALL: [Kind; 3] = [Kind::Policies, Kind::Namespaces, Kind::Pods];
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Kind::Policies => "NetworkPolicies",
+            Kind::Namespaces => "Namespaces",
+            Kind::Pods => "Pods",
+        })
+    }
+}
+
+/// Namespace and name of an object. A Namespace has its name in both.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+}
+
+/// A message. While a list comes in, its objects are sent one by one, then [`Told::Listed`]: before the first one of each kind nobody
+/// knows which pods are isolated, and nothing may be released.
+#[derive(Debug)]
+pub enum Told {
+    /// A policy is new or has changed.
+    Policy(NetworkPolicy),
+    /// A namespace is new or has changed.
+    Namespace(Namespace),
+    /// A pod is new or has changed.
+    Pod(Pod),
+    Gone(Kind, Key),
+    /// An object exists that cannot be read, or is too large: why. A policy isolates its namespace, a pod gets nothing and is nobody's
+    /// peer, a namespace has no labels.
+    Unread(Kind, Key, String),
+    /// All objects of this kind were sent, and there are no others.
+    Listed(Kind, Names),
+    /// The watch of this kind works, or why it does not: what was sent still counts.
+    State(Kind, Result<(), String>),
+}
+
+pub fn channel() -> (mpsc::Sender<Told>, mpsc::Receiver<Told>) {
+    mpsc::channel(QUEUE)
+}
+
+/// The names of a list, eight bytes each. The hashes have a random key: nobody outside can make two of them meet.
+#[derive(Clone, Default)]
+pub struct Names {
+    key: RandomState,
+    hashes: HashSet<u64>,
+}
+
+impl Names {
+    pub fn insert(&mut self, namespace: &str, name: &str) {
+        self.hashes.insert(self.key.hash_one((namespace, name)));
+    }
+
+    pub fn has(&self, namespace: &str, name: &str) -> bool {
+        self.hashes.contains(&self.key.hash_one((namespace, name)))
+    }
+
+    pub fn len(&self) -> usize {
+        self.hashes.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.hashes.is_empty()
+    }
+}
+
+impl fmt::Debug for Names {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} names", self.len())
+    }
+}
+
+/// Which kinds were listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listed([bool; 3]);
+
+impl Listed {
+    /// Tells the compiler a message.
+    pub fn apply(&mut self, told: Told, compiler: &mut Compiler) {
+        match told {
+            Told::Policy(policy) => compiler.set_policy(policy),
+            Told::Namespace(namespace) => compiler.set_namespace(&namespace),
+            Told::Pod(pod) => compiler.set_pod(&pod),
+            Told::Gone(kind, Key { namespace, name }) => match kind {
+                Kind::Policies => compiler.remove_policy(&namespace, &name),
+                Kind::Namespaces => compiler.remove_namespace(&name),
+                Kind::Pods => compiler.remove_pod(&namespace, &name),
+            },
+            Told::Unread(kind, Key { namespace, name }, why) => match kind {
+                Kind::Policies => compiler.set_policy(NetworkPolicy::unread(&namespace, &name, why)),
+                Kind::Namespaces => compiler.remove_namespace(&name),
+                Kind::Pods => compiler.close_pod(&namespace, &name),
+            },
+            Told::Listed(kind, names) => {
+                match kind {
+                    Kind::Policies => compiler.retain_policies(|namespace, name| names.has(namespace, name)),
+                    Kind::Namespaces => compiler.retain_namespaces(|name| names.has(name, name)),
+                    Kind::Pods => compiler.retain_pods(|namespace, name| names.has(namespace, name)),
+                }
+                self.0[kind as usize] = true;
+            }
+            Told::State(..) => {}
+        }
+    }
+
+    /// Whether all kinds were listed.
+    pub fn is_complete(self) -> bool {
+        self.0 == [true; 3]
+    }
+}
