@@ -192,7 +192,7 @@ fn matches(rule: &ClusterRule, direction: Direction, pairs: &mut usize) -> Resul
         }
     }
     for (family, blocks) in IpFamily::ALL.into_iter().zip(blocks) {
-        block::push(family, blocks, &mut all[family as usize]);
+        Peers::push_blocks(&mut all[family as usize], family, blocks);
     }
     Ok((all, ports(rule)?))
 }
