@@ -116,8 +116,7 @@ proptest! {
         let compiler = ground.with(&policies, &cluster_policies);
         for (from, to) in (1..8_u8).flat_map(|from| (1..8_u8).map(move |to| (from, to))) {
             for (protocol, port) in [(TCP, 1), (UDP, 2), (ICMP, 0), (TCP, 3)] {
-                let [source, destination] =
-                    [from, to].map(|last| IpAddr::V4(addresses(last).v4.unwrap()));
+                let [source, destination] = [from, to].map(address);
                 let packet = Packet { source, destination, protocol, destination_port: port };
                 let why = why(compiler.cluster(), source, destination, port, protocol);
                 prop_assert_eq!(why.is_allowed(), judge(compiler.cluster(), &packet).is_allowed());
@@ -128,9 +127,13 @@ proptest! {
     }
 }
 
+fn address(last: u8) -> IpAddr {
+    [10, 0, 0, last].into()
+}
+
 /// The reason at the receiver, for IPv4.
 fn reason<'w>(world: &'w World, from: u8, to: u8, port: u16) -> Why<'w> {
-    let [source, destination] = [from, to].map(|last| IpAddr::V4(addresses(last).v4.unwrap()));
+    let [source, destination] = [from, to].map(address);
     why(world.compiler.cluster(), source, destination, port, TCP).ingress
 }
 
