@@ -36,7 +36,7 @@ pub enum Reason<'a> {
     NoPolicy,
     /// By an entry of a NetworkPolicy.
     Allowed(Place<'a>),
-    /// NetworkPolicies isolate the pod, and none of their entries matches.
+    /// NetworkPolicies isolate the pod, and no entry of them matches.
     NothingAllows(Vec<Missed<'a>>),
     /// By a rule of a ClusterNetworkPolicy.
     Accepted(Entry<'a>),
@@ -209,7 +209,7 @@ impl<'a> Side<'a, '_> {
         Missed { policy, entries: self.entries(policy).iter().enumerate().map(of).collect() }
     }
 
-    /// Whether one of the ports matches, of whatever peer.
+    /// Whether one of the ports matches, of any peer.
     fn is_some_port(&self, ports: &[Port], pod: &KnownPod) -> bool {
         let receivers: Vec<_> = match self.direction {
             Direction::Ingress => vec![pod],

@@ -1,4 +1,4 @@
-//! Why a packet passes or not: what is named as the reason decides alone, too.
+//! Why a packet passes or not: the policy's entry that is named decides alone, too.
 
 use std::net::IpAddr;
 
@@ -183,8 +183,11 @@ fn each_reason_says_where_it_stands() {
     };
     let pass = tier("pass", 1, &["Pass"]);
     world.compiler.set_cluster_policy(pass.clone());
-    let why = reason(&world, 2, 1, 80);
-    assert_eq!((why.passed, why.reason), (vec![Entry { policy: &pass, rule: 0 }], Reason::Allowed(allowed)));
+    let passed = reason(&world, 2, 1, 80);
+    assert_eq!(
+        (passed.passed, passed.reason),
+        (vec![Entry { policy: &pass, rule: 0 }], Reason::Allowed(allowed))
+    );
     let deny = tier("deny", 0, &["Deny", "Accept"]);
     world.compiler.set_cluster_policy(deny.clone());
     assert_eq!(reason(&world, 2, 1, 80).reason, Reason::Refused(Entry { policy: &deny, rule: 0 }));
@@ -193,4 +196,12 @@ fn each_reason_says_where_it_stands() {
     world.compiler.set_pod(&pod("b", "late", "", 1));
     world.compiler.remove_cluster_policy("deny");
     assert_eq!(reason(&world, 2, 1, 80).reason, Reason::TwoPods);
+    // Two pods of another node have one address: one is a peer, the other one has the port.
+    let to_http = rule(&[spaces("team=c")], &[port_named("TCP", "http")]);
+    let out = only(policy("b", "out", "", &[], &[to_http]), "Egress");
+    world.compiler.set_policy(out.clone());
+    let twin = named(pod("b", "twin", "", 3), "http", Protocol::Tcp, 80);
+    world.compiler.set_pod(&Pod { local: false, ..twin });
+    let why = why(world.compiler.cluster(), address(2), address(3), 80, TCP).egress;
+    assert_eq!(why.reason, Reason::NothingAllows(vec![Missed { policy: &out, entries: vec![Miss::Pair] }]));
 }
