@@ -198,7 +198,7 @@ fn pod_resources(bytes: &[u8]) {
     let _ = ferrule_kubelet::pod_resources::ids(bytes, "shop", "web", "ferrule.dev/nic");
 }
 
-/// The comment of an undecided pod, from an element that anybody may have made.
+/// The comment of an undecided pod, from an element that another program may have made.
 fn policy_comment(bytes: &[u8]) {
     let comment = String::from_utf8_lossy(bytes);
     if let Some(pod) = ferrule_policy_kit::comment::decode(&comment) {
@@ -206,7 +206,7 @@ fn policy_comment(bytes: &[u8]) {
     }
 }
 
-/// The file of isolated namespaces. What is read is written as the same.
+/// The file of isolated namespaces. It is written as it is read.
 fn policy_isolated(bytes: &[u8]) {
     if let Some(isolated) = Isolated::decode(&String::from_utf8_lossy(bytes)) {
         assert_eq!(Isolated::decode(&isolated.encode()), Some(isolated));

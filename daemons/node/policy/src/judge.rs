@@ -76,12 +76,7 @@ struct Selecting<'a> {
     admin: Vec<&'a ClusterNetworkPolicy>,
     isolating: Vec<&'a NetworkPolicy>,
     baseline: Vec<&'a ClusterNetworkPolicy>,
-}
-
-impl Selecting<'_> {
-    fn is_empty(&self) -> bool {
-        self.admin.is_empty() && self.isolating.is_empty() && self.baseline.is_empty()
-    }
+    may_deny: bool,
 }
 
 struct Side<'a, 'p> {
@@ -98,13 +93,10 @@ impl<'a> Side<'a, '_> {
         let (Some(pod), Some(of_pod)) = (pods.first(), selecting.first()) else {
             return Decision::NotIsolated;
         };
-        if selecting.iter().all(Selecting::is_empty) {
-            return Decision::NotIsolated;
-        }
-        let differs = pods.iter().any(|other| other.ports != pod.ports || other.is_closed)
-            || selecting.iter().any(|other| other != of_pod);
-        if differs {
-            return Decision::Denied(selecting.into_iter().flat_map(|of| of.isolating).collect());
+        if !self.is_sure(&pods, &selecting) {
+            let is_isolated = selecting.iter().any(|of| of.may_deny);
+            let policies = selecting.into_iter().flat_map(|of| of.isolating).collect();
+            return if is_isolated { Decision::Denied(policies) } else { Decision::NotIsolated };
         }
         match self.first_ruling(&of_pod.admin, pod) {
             Some((policy, _, Ruling::Accept)) => return Decision::Accepted(policy),
@@ -125,6 +117,13 @@ impl<'a> Side<'a, '_> {
         }
     }
 
+    /// Whether it is known which policies decide: one pod has the address, or all that claim it are alike.
+    fn is_sure(&self, pods: &[&KnownPod], selecting: &[Selecting<'_>]) -> bool {
+        let is_same = |of: &Selecting<'_>| selecting.first().is_some_and(|first| first == of);
+        let has_same_ports = |pod: &&KnownPod| pods.first().is_some_and(|first| first.ports == pod.ports);
+        pods.iter().all(|pod| has_same_ports(pod) && !pod.is_closed) && selecting.iter().all(is_same)
+    }
+
     fn own(&self) -> IpAddr {
         if self.direction == Direction::Ingress { self.packet.destination } else { self.packet.source }
     }
@@ -136,8 +135,16 @@ impl<'a> Side<'a, '_> {
     /// All policies that decide for the pod in this direction. Those of the tier Baseline only if no NetworkPolicy does.
     fn selecting(&self, pod: &KnownPod) -> Selecting<'a> {
         let isolating = self.isolating(pod);
+        let admin = self.of_tier("Admin", pod);
         let baseline = if isolating.is_empty() { self.of_tier("Baseline", pod) } else { Vec::new() };
-        Selecting { admin: self.of_tier("Admin", pod), isolating, baseline }
+        let mut tiers = admin.iter().chain(&baseline);
+        let is_closed_by = |policy: &ClusterNetworkPolicy| {
+            Direction::ALL.iter().any(|direction| Side { direction: *direction, ..*self }.may_deny(policy))
+        };
+        let may_deny = !isolating.is_empty()
+            || tiers.any(|policy| self.may_deny(policy))
+            || pod.is_closed && self.cluster.cluster_policies().any(|policy| is_closed_by(policy));
+        Selecting { admin, isolating, baseline, may_deny }
     }
 
     /// The policies that isolate the pod in this direction.

@@ -171,8 +171,8 @@ pub struct NamedPort {
     pub port: u16,
 }
 
-/// A ClusterNetworkPolicy (`policy.networking.k8s.io/v1alpha2`). What is not understood in it stays a text: [`crate::Compiler`] reports it,
-/// and such a rule denies everything, or nothing passes by it.
+/// A ClusterNetworkPolicy (`policy.networking.k8s.io/v1alpha2`). A part with an error stays a text: [`crate::Compiler`] reports it,
+/// and its rule denies everything, or accepts nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterNetworkPolicy {
     pub name: String,

@@ -71,7 +71,7 @@ impl Shape {
         let other = Peer {
             pods: Some(select(&format!("app=app-{}", (app + 1) % self.apps()))),
             namespaces: Some(select(&format!("team=space-{}", (space + 1) % self.spaces))),
-            block: None,
+            ..Peer::default()
         };
         let ingress = rule(
             &[pods(&format!("tier=tier-{}", app % 3)), other.clone()],

@@ -4,8 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::model::{IpBlock, IpFamily};
 
-use super::definition::Peers;
-
 /// The first and the last address of intervals, in order, neither overlapping nor adjacent.
 pub(crate) type Intervals = Vec<(IpAddr, IpAddr)>;
 
@@ -72,18 +70,8 @@ pub(crate) fn read(block: &IpBlock) -> Result<(IpFamily, Intervals), String> {
     Ok((family, intervals(family, left)))
 }
 
-/// Adds blocks of one family to peers as one; instead of them if it is the whole family.
-pub(crate) fn push(family: IpFamily, blocks: Vec<(IpAddr, IpAddr)>, peers: &mut Vec<Peers>) {
-    let joined = union(family, blocks);
-    if is_whole(family, &joined) {
-        *peers = vec![Peers::Any];
-    } else if !joined.is_empty() {
-        peers.push(Peers::Block(joined));
-    }
-}
-
 /// Blocks of one family as one.
-fn union(family: IpFamily, all: impl IntoIterator<Item = (IpAddr, IpAddr)>) -> Intervals {
+pub(crate) fn union(family: IpFamily, all: impl IntoIterator<Item = (IpAddr, IpAddr)>) -> Intervals {
     intervals(family, all.into_iter().map(|(first, last)| (number(first), number(last))).collect())
 }
 
@@ -100,7 +88,7 @@ fn intervals(family: IpFamily, mut all: Numbers) -> Intervals {
 }
 
 /// Whether it is every address of its family.
-fn is_whole(family: IpFamily, intervals: &[(IpAddr, IpAddr)]) -> bool {
+pub(crate) fn is_whole(family: IpFamily, intervals: &[(IpAddr, IpAddr)]) -> bool {
     matches!(intervals, [(from, to)] if number(*from) == 0 && number(*to) == last(family))
 }
 

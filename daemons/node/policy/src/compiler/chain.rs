@@ -15,7 +15,7 @@ use super::tier::{Action, TierParts};
 /// Different from both directions, with which the name of a chain of NetworkPolicies begins.
 const OF_TIER: u64 = 2;
 
-/// A chain, its name, the sets that it uses, and the chain that decides what it does not.
+/// A chain, its name, the sets that it uses, and the next chain.
 #[derive(Debug)]
 pub(crate) struct Built {
     pub(crate) name: Name,
@@ -55,7 +55,7 @@ pub(crate) fn build_tier(
 ) -> Option<Rc<Built>> {
     let passed = next.as_ref().map_or(Verdict::Allow, |next| Verdict::Goto(next.name));
     let mut definitions = Definitions::new();
-    let (mut rules, mut known, mut otherwise) = (Vec::new(), BTreeSet::new(), passed);
+    let (mut rules, mut otherwise) = (Vec::new(), passed);
     for (action, allow) in policies.iter().flat_map(|policy| policy.steps(direction, family)) {
         let verdict = match action {
             Action::Accept => Verdict::Allow,
@@ -68,8 +68,7 @@ pub(crate) fn build_tier(
             otherwise = verdict;
             break;
         }
-        // The first one of equal rules decides.
-        rules.extend(of.into_iter().filter(|rule| known.insert((rule.peer, rule.ports))));
+        rules.extend(of);
     }
     while rules.last().is_some_and(|rule| rule.verdict == otherwise) {
         rules.pop();
@@ -115,7 +114,7 @@ fn resolve<'p>(
     }
 }
 
-/// The chain with the sets that it uses, and its name: that which the maker has so far, and the peers and ports.
+/// The chain with its sets and its name, of which the maker has the start.
 fn finish(chain: Chain, mut maker: Maker, definitions: &Definitions<'_>, next: Option<Rc<Built>>) -> Built {
     chain.rules.iter().for_each(|rule| name_rule(rule, &mut maker));
     let definition = |name: Name| definitions.get(&name).map(|definition| (name, Arc::clone(definition)));

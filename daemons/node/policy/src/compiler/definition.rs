@@ -28,6 +28,18 @@ pub(crate) enum Peers {
     Block(Intervals),
 }
 
+impl Peers {
+    /// Adds blocks of one family to peers as one; instead of them if it is the whole family.
+    pub(crate) fn push_blocks(all: &mut Vec<Peers>, family: IpFamily, blocks: Intervals) {
+        let joined = block::union(family, blocks);
+        if block::is_whole(family, &joined) {
+            *all = vec![Peers::Any];
+        } else if !joined.is_empty() {
+            all.push(Peers::Block(joined));
+        }
+    }
+}
+
 /// The namespaces of the pods that a selector looks at.
 #[derive(Clone, Debug)]
 pub(crate) enum Scope {

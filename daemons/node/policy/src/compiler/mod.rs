@@ -5,26 +5,24 @@ mod chain;
 mod definition;
 mod live;
 mod parts;
+mod selected;
 mod selector;
 mod tier;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::cluster::{Cluster, KnownPod, Labels};
-use crate::model::{
-    Addresses, ClusterNetworkPolicy, Direction, Directions, IpFamily, NamedPort, Namespace, NetworkPolicy,
-    Pod,
-};
+use crate::cluster::{Cluster, KnownPod};
+use crate::model::{Addresses, ClusterNetworkPolicy, Direction, Directions, Namespace, NetworkPolicy, Pod};
 use crate::name::Name;
 use crate::ruleset::{Change, Entry, MapChange, Ruleset};
 
 use chain::Built;
 use live::Live;
 use parts::Parts;
-use tier::{Tier, TierParts};
+use selected::Cache;
+use tier::TierParts;
 
 /// Takes what the watches say, and makes the rules of it.
 #[derive(Debug, Default)]
@@ -53,28 +51,6 @@ pub struct Fault<'a> {
     pub policy: &'a str,
     /// Has text of the object, in quotation marks with escapes.
     pub what: &'a str,
-}
-
-/// Chains that this update has built: by direction, family, policies and the pod's named ports.
-type Cache = HashMap<(Direction, IpFamily, [Vec<u64>; 3], Arc<[NamedPort]>), Option<Rc<Built>>>;
-
-/// The policies of a pod in one direction, as they are asked: of the tier Admin, NetworkPolicies, and without these of the tier Baseline.
-struct Selected<'c> {
-    admin: Vec<&'c TierParts>,
-    policies: Vec<&'c Parts>,
-    baseline: Vec<&'c TierParts>,
-}
-
-impl Selected<'_> {
-    fn ids(&self) -> [Vec<u64>; 3] {
-        let of_tier = |tier: &[&TierParts]| tier.iter().map(|policy| policy.id).collect();
-        let policies = self.policies.iter().map(|policy| policy.id).collect();
-        [of_tier(&self.admin), policies, of_tier(&self.baseline)]
-    }
-
-    fn is_empty(&self) -> bool {
-        self.admin.is_empty() && self.policies.is_empty() && self.baseline.is_empty()
-    }
 }
 
 impl Compiler {
@@ -310,85 +286,6 @@ impl Compiler {
             self.cluster.put_pod(name, new.clone());
             self.live.enter(&self.cluster, &new, &mut self.ruleset.sets);
         }
-    }
-
-    fn touch_pod(&mut self, pod: &KnownPod) {
-        if pod.is_local() {
-            self.dirty.extend(pod.addresses.all());
-        }
-    }
-
-    /// The policies of the pods that this one selects may have changed.
-    fn touch(&mut self, namespace: &str, parts: &Parts) {
-        let is_selected = |pod: &&KnownPod| *pod.namespace == *namespace && parts.is_for(pod);
-        self.dirty.extend(self.cluster.locals().filter(is_selected).flat_map(|pod| pod.addresses.all()));
-    }
-
-    /// The policies of the pods that this one is for may have changed.
-    fn touch_tier(&mut self, parts: &TierParts) {
-        let is_selected = |pod: &&KnownPod| parts.is_for(&self.cluster, pod);
-        self.dirty.extend(self.cluster.locals().filter(is_selected).flat_map(|pod| pod.addresses.all()));
-    }
-
-    /// The labels of a namespace were `old`: other ClusterNetworkPolicies may be for its pods.
-    fn touch_namespace(&mut self, namespace: &str, old: Option<&Labels>) {
-        let now = self.cluster.namespace_labels(namespace);
-        let differs = |parts: &TierParts| {
-            parts.is_for_namespace(namespace, old) != parts.is_for_namespace(namespace, now)
-        };
-        if self.tiers.values().any(differs) {
-            let is_in = |pod: &&KnownPod| *pod.namespace == *namespace;
-            self.dirty.extend(self.cluster.locals().filter(is_in).flat_map(|pod| pod.addresses.all()));
-        }
-    }
-
-    /// The chain of a local pod, if a policy isolates it.
-    fn chain_of(&self, entry: Entry, cache: &mut Cache) -> Option<Rc<Built>> {
-        let Entry { direction, pod } = entry;
-        let family = IpFamily::of(pod);
-        let claimants: Vec<_> = self.cluster.at(pod).filter(|pod| pod.is_local()).collect();
-        let selected: Vec<_> = claimants.iter().map(|pod| self.selected(pod, direction)).collect();
-        if selected.iter().all(Selected::is_empty) {
-            return None;
-        }
-        let (one, of_one) = (claimants.first()?, selected.first()?);
-        // Two pods say that they have the address, and it is unknown which one is right: each gets only what both may.
-        let is_same = |(pod, selected): (&&KnownPod, &Selected<'_>)| {
-            pod.ports == one.ports && selected.ids() == of_one.ids() && !pod.is_closed
-        };
-        if !claimants.iter().zip(&selected).all(is_same) {
-            return Some(Rc::new(chain::build(direction, family, &[], &[])));
-        }
-        let key = (direction, family, of_one.ids(), one.ports.clone());
-        let build = || {
-            let Selected { admin, policies, baseline } = of_one;
-            let next = match policies.is_empty() {
-                true => chain::build_tier(direction, family, baseline, &one.ports, None),
-                false => Some(Rc::new(chain::build(direction, family, policies, &one.ports))),
-            };
-            chain::build_tier(direction, family, admin, &one.ports, next)
-        };
-        cache.entry(key).or_insert_with(build).clone()
-    }
-
-    fn selected(&self, pod: &KnownPod, direction: Direction) -> Selected<'_> {
-        let policies = self.policies_of(pod, direction);
-        let of_tier = |tier| {
-            let is_own = |parts: &&TierParts| {
-                parts.tier == tier && parts.has.has(direction) && parts.is_for(&self.cluster, pod)
-            };
-            let mut all: Vec<_> = self.tiers.values().filter(is_own).collect();
-            // Those of one priority stay in the order of their names.
-            all.sort_by_key(|parts| parts.priority);
-            all
-        };
-        let baseline = if policies.is_empty() { of_tier(Tier::Baseline) } else { Vec::new() };
-        Selected { admin: of_tier(Tier::Admin), policies, baseline }
-    }
-
-    fn policies_of(&self, pod: &KnownPod, direction: Direction) -> Vec<&Parts> {
-        let all = self.parts.get(&*pod.namespace).into_iter().flat_map(|policies| policies.values());
-        all.filter(|parts| parts.isolates.has(direction) && parts.is_for(pod)).collect()
     }
 
     fn acquire(&mut self, built: &Built, change: &mut Change) {

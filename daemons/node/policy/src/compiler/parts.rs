@@ -170,7 +170,7 @@ fn peers(namespace: &str, rule: &Rule, place: &str, faults: &mut Vec<String>) ->
         }
     }
     for (family, blocks) in IpFamily::ALL.into_iter().zip(blocks) {
-        block::push(family, blocks, &mut all[family as usize]);
+        Peers::push_blocks(&mut all[family as usize], family, blocks);
     }
     all
 }

@@ -82,7 +82,7 @@ impl Selector {
         })
     }
 
-    /// The values of a label of which everything that matches has one; `None` if it may have others, or none.
+    /// All values that a label may have if the selector matches; `None` if it does not list them.
     pub(crate) fn values_of(&self, key: &str) -> Option<impl Iterator<Item = &str>> {
         let is_of =
             |requirement: &&Requirement| requirement.operator == Operator::In && *requirement.key == *key;

@@ -67,8 +67,9 @@ impl TierParts {
     }
 
     pub(crate) fn is_for(&self, cluster: &Cluster, pod: &KnownPod) -> bool {
-        self.pods.matches(&pod.labels)
-            && self.is_for_namespace(&pod.namespace, cluster.namespace_labels(&pod.namespace))
+        pod.is_closed
+            || self.pods.matches(&pod.labels)
+                && self.is_for_namespace(&pod.namespace, cluster.namespace_labels(&pod.namespace))
     }
 
     /// Whether it may be for a pod of the namespace with these labels.
@@ -191,7 +192,7 @@ fn matches(rule: &ClusterRule, direction: Direction, pairs: &mut usize) -> Resul
         }
     }
     for (family, blocks) in IpFamily::ALL.into_iter().zip(blocks) {
-        block::push(family, blocks, &mut all[family as usize]);
+        Peers::push_blocks(&mut all[family as usize], family, blocks);
     }
     Ok((all, ports(rule)?))
 }

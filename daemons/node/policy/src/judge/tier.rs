@@ -28,6 +28,7 @@ impl<'a> Side<'a, '_> {
             ClusterSubject::Pods(pods) => self.selects_pod(pods, pod).unwrap_or(true),
             ClusterSubject::Unknown(_) => true,
         };
+        let is_selected = |policy: &ClusterNetworkPolicy| pod.is_closed || is_selected(policy);
         let mut all: Vec<_> = all
             .filter(|policy| is_of_tier(policy) && !self.rules(policy).is_empty() && is_selected(policy))
             .collect();
@@ -46,12 +47,7 @@ impl<'a> Side<'a, '_> {
         pod: &KnownPod,
     ) -> Option<(&'a ClusterNetworkPolicy, usize, Ruling)> {
         policies.iter().find_map(|policy| {
-            let is_understood = ["Admin", "Baseline"].contains(&policy.tier.as_str())
-                && matches!(&policy.subject, ClusterSubject::Pods(pods) if is_sound(pods));
-            let mut pairs = 0;
-            self.rules(policy).iter().enumerate().find_map(|(number, rule)| {
-                pairs += rule.peers.len().max(1) * rule.protocols.len().max(1);
-                let is_understood = is_understood && pairs <= 10_000 && self.is_understood(rule);
+            self.understood(policy).enumerate().find_map(|(number, (rule, is_understood))| {
                 match (rule.action.as_str(), is_understood) {
                     ("Accept", false) => None,
                     (_, false) => Some((*policy, number, Ruling::Deny)),
@@ -61,6 +57,23 @@ impl<'a> Side<'a, '_> {
                     _ => Some((*policy, number, Ruling::Pass)),
                 }
             })
+        })
+    }
+
+    /// Whether the policy could deny a packet of this direction.
+    pub(super) fn may_deny(&self, policy: &'a ClusterNetworkPolicy) -> bool {
+        self.understood(policy)
+            .any(|(rule, is_understood)| rule.action == "Deny" || rule.action != "Accept" && !is_understood)
+    }
+
+    /// The rules, and whether each is understood.
+    fn understood(&self, policy: &'a ClusterNetworkPolicy) -> impl Iterator<Item = (&'a ClusterRule, bool)> {
+        let is_understood = ["Admin", "Baseline"].contains(&policy.tier.as_str())
+            && matches!(&policy.subject, ClusterSubject::Pods(pods) if is_sound(pods));
+        let mut pairs = 0;
+        self.rules(policy).iter().map(move |rule| {
+            pairs += rule.peers.len().max(1) * rule.protocols.len().max(1);
+            (rule, is_understood && pairs <= 10_000 && self.is_understood(rule))
         })
     }
 
@@ -89,9 +102,8 @@ impl<'a> Side<'a, '_> {
         let with = |candidate: Option<&KnownPod>| {
             let receiver = if self.direction == Direction::Ingress { Some(pod) } else { candidate };
             let is_peer = |peer: &ClusterPeer| match peer {
-                ClusterPeer::Pods(pods) => {
-                    candidate.is_some_and(|pod| self.selects_pod(pods, pod).unwrap_or(false))
-                }
+                ClusterPeer::Pods(pods) => candidate
+                    .is_some_and(|pod| !pod.is_closed && self.selects_pod(pods, pod).unwrap_or(false)),
                 ClusterPeer::Networks(all) => all.iter().any(|cidr| in_cidr(cidr, other) == Some(true)),
                 ClusterPeer::Unknown(_) => false,
             };

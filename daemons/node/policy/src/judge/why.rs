@@ -36,14 +36,16 @@ pub enum Reason<'a> {
     NoPolicy,
     /// By an entry of a NetworkPolicy.
     Allowed(Place<'a>),
-    /// NetworkPolicies isolate the pod, and none of their entries matches.
+    /// NetworkPolicies isolate the pod, and no entry of them matches.
     NothingAllows(Vec<Missed<'a>>),
     /// By a rule of a ClusterNetworkPolicy.
     Accepted(Entry<'a>),
     /// By a rule of a ClusterNetworkPolicy, perhaps because it is not understood.
     Refused(Entry<'a>),
-    /// Two pods say that they have the address, and their policies or ports differ: nothing passes.
+    /// Two pods say that they have the address, their policies or ports differ, and one of them is isolated: nothing passes.
     TwoPods,
+    /// The object of the pod cannot be read, and policies may deny something to it: nothing passes.
+    Closed,
 }
 
 /// A rule of a ClusterNetworkPolicy, by its number in `ingress` or `egress`.
@@ -78,7 +80,7 @@ pub enum Miss {
     Both,
     /// Both match, but not together: the port is that of another peer.
     Pair,
-    /// The policy's `podSelector` is not understood, or it has too many entries: this one allows nothing.
+    /// The policy is not understood as a whole, or has too many entries: this one allows nothing.
     Void,
 }
 
@@ -90,7 +92,10 @@ impl Explanation<'_> {
 
 impl Why<'_> {
     pub fn is_allowed(&self) -> bool {
-        !matches!(self.reason, Reason::NothingAllows(_) | Reason::Refused(_) | Reason::TwoPods)
+        !matches!(
+            self.reason,
+            Reason::NothingAllows(_) | Reason::Refused(_) | Reason::TwoPods | Reason::Closed
+        )
     }
 }
 
@@ -116,14 +121,15 @@ impl<'a> Side<'a, '_> {
         let pods: Vec<_> = self.cluster.at(self.own()).filter(|pod| pod.is_local()).collect();
         let selecting: Vec<_> = pods.iter().map(|pod| self.selecting(pod)).collect();
         let (Some(pod), Some(of_pod)) = (pods.first(), selecting.first()) else { return Reason::NotHere };
-        if selecting.iter().all(Selecting::is_empty) {
-            return Reason::NoPolicy;
+        if !self.is_sure(&pods, &selecting) {
+            let is_closed = pods.iter().any(|pod| pod.is_closed);
+            return match selecting.iter().any(|of| of.may_deny) {
+                false => Reason::NoPolicy,
+                true if is_closed => Reason::Closed,
+                true => Reason::TwoPods,
+            };
         }
-        if pods.iter().any(|other| other.ports != pod.ports) || selecting.iter().any(|other| other != of_pod)
-        {
-            return Reason::TwoPods;
-        }
-        let Selecting { admin, isolating, baseline } = of_pod;
+        let Selecting { admin, isolating, baseline, .. } = of_pod;
         if let Some(reason) = self.of_ruling(admin, pod, passed) {
             return reason;
         }
@@ -181,6 +187,7 @@ impl<'a> Side<'a, '_> {
             // Alone it would allow, if it is this entry that matches.
             let mut pairs = self.entries(policy).iter().take(number + 1);
             super::selects(&policy.pods, pod).is_none()
+                || policy.unread.is_some()
                 || pairs
                     .try_fold(0_usize, |all, rule| {
                         let all = all + rule.peers.len().max(1) * rule.ports.len().max(1);
@@ -202,7 +209,7 @@ impl<'a> Side<'a, '_> {
         Missed { policy, entries: self.entries(policy).iter().enumerate().map(of).collect() }
     }
 
-    /// Whether one of the ports matches, of whatever peer.
+    /// Whether one of the ports matches, of any peer.
     fn is_some_port(&self, ports: &[Port], pod: &KnownPod) -> bool {
         let receivers: Vec<_> = match self.direction {
             Direction::Ingress => vec![pod],

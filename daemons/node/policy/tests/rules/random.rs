@@ -1,7 +1,9 @@
 //! Random clusters: the ruleset, made by changes in any order, does what the judge says, and equals the ruleset of a new start.
 
+use std::collections::BTreeMap;
+
 use ferrule_node_policy::Compiler;
-use ferrule_node_policy::judge::{Packet, why};
+use ferrule_node_policy::judge::{Packet, Reason, why};
 use ferrule_node_policy::model::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -27,7 +29,7 @@ pub(crate) fn space() -> impl Strategy<Value = &'static str> {
     prop::sample::select(&SPACES[..])
 }
 
-pub(crate) fn some_labels() -> impl Strategy<Value = std::collections::BTreeMap<String, String>> {
+pub(crate) fn some_labels() -> impl Strategy<Value = BTreeMap<String, String>> {
     prop::collection::btree_map("[xy]", "[12]", 0..=2)
 }
 
@@ -244,7 +246,9 @@ fn is_of_same(one: &Step, other: &Step) -> bool {
 }
 
 /// Where something is denied, the plugin isolates new pods of that namespace.
-fn is_announced(world: &World, packet: &Packet) {
+fn is_announced(world: &World, isolated: &BTreeMap<&str, Directions>, packet: &Packet) {
+    let elsewhere = world.compiler.isolated_elsewhere();
+    let of = |namespace| isolated.get(namespace).copied().unwrap_or(elsewhere);
     let why = why(
         world.compiler.cluster(),
         packet.source,
@@ -253,9 +257,9 @@ fn is_announced(world: &World, packet: &Packet) {
         packet.protocol,
     );
     for (direction, side) in [(Direction::Egress, &why.egress), (Direction::Ingress, &why.ingress)] {
-        if !side.is_allowed() {
-            let is_isolated = side.pods.iter().any(|(namespace, _)| world.isolates(namespace, direction));
-            assert!(is_isolated, "{packet:?} {side:?} {:?}", world.compiler.isolated());
+        if !side.is_allowed() && side.reason != Reason::Closed {
+            let is_isolated = side.pods.iter().any(|(namespace, _)| of(namespace).has(direction));
+            assert!(is_isolated, "{packet:?} {side:?} {isolated:?}");
         }
     }
 }
@@ -264,7 +268,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn rules_do_what_the_judge_says(steps in vec(step(), 0..60), backwards in prop::bool::ANY) {
+    fn rules_do_what_the_judge_says(
+        steps in vec(step(), 0..60),
+        closed in vec((space(), "[st]"), 0..=2),
+        backwards in prop::bool::ANY,
+    ) {
+        let close = |compiler: &mut Compiler| {
+            closed.iter().for_each(|(namespace, name)| compiler.close_pod(namespace, name));
+        };
         let mut world = World::default();
         for step in &steps {
             tell(&mut world.compiler, step);
@@ -272,13 +283,15 @@ proptest! {
                 world.update();
             }
         }
+        close(&mut world.compiler);
         world.update();
+        let isolated = world.compiler.isolated();
         for (from, to) in (1..9_u8).flat_map(|from| (1..9_u8).map(move |to| (from, to))) {
             for (source, destination) in addresses(from).all().zip(addresses(to).all()) {
                 for (protocol, destination_port) in [(TCP, 1), (TCP, 3), (UDP, 2), (SCTP, 1), (ICMP, 0)] {
                     let packet = Packet { source, destination, protocol, destination_port };
                     world.packet(&packet);
-                    is_announced(&world, &packet);
+                    is_announced(&world, &isolated, &packet);
                 }
             }
         }
@@ -294,6 +307,7 @@ proptest! {
         }
         let mut anew = World::default();
         last.into_iter().for_each(|step| tell(&mut anew.compiler, step));
+        close(&mut anew.compiler);
         anew.update();
         prop_assert_eq!(&anew.kernel, &world.kernel);
         prop_assert_eq!(anew.faults(), world.faults());

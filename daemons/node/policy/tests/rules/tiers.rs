@@ -1,4 +1,4 @@
-//! ClusterNetworkPolicies: tiers, priorities, actions, and what is not understood.
+//! ClusterNetworkPolicies: tiers, priorities, actions, and rules with an error.
 
 use ferrule_node_policy::judge::{Decision, Packet, judge};
 use ferrule_node_policy::model::*;
@@ -86,7 +86,7 @@ fn each_tier_decides_for_those_behind_it() {
         let tiers: Vec<_> = tiers.into_iter().flatten().collect();
         let world = of(&network_policies, &tiers);
         assert_eq!(world.passes(3, 1, TCP, 80), expected, "{first:?} {network_policy:?} {last:?}");
-        // Nobody else is named, and nothing is said of egress.
+        // The rules name no other pod, and no egress.
         assert_eq!(world.passes(4, 1, TCP, 80), network_policy.is_none(), "{first:?} {last:?}");
         assert!(world.passes(1, 4, TCP, 80));
     }
@@ -106,7 +106,7 @@ fn the_lowest_priority_and_the_first_rule_decide() {
     };
     assert_eq!(reach(&both(["Accept", "Deny"])), [3, 5]);
     assert_eq!(reach(&both(["Deny", "Accept"])), [2, 4, 5]);
-    // Pass skips what is left of its tier.
+    // Pass skips the rest of its tier.
     assert_eq!(reach(&both(["Pass", "Deny"])), [3, 5]);
 }
 
@@ -237,6 +237,11 @@ fn the_plugin_learns_the_namespaces_that_may_be_denied() {
     assert_eq!((isolated(&world), world.compiler.isolated().len()), (vec![false, false, true], 1));
     world.compiler.set_namespace(&Namespace { name: "new".into(), labels: labels("") });
     assert_eq!(isolated(&world), [false; 3], "its labels are known");
+    policy.subject = ClusterSubject::Pods(NamespacedPods {
+        namespaces: expression("kubernetes.io/metadata.name", "NotIn", &["a"]),
+        ..NamespacedPods::default()
+    });
+    assert_eq!(isolated(&of(&[], &[policy.clone()])), [true, true, true], "no namespace here has this label");
     // Nothing that it says can deny.
     policy.ingress = vec![cluster_rule("Accept", &[peer("")]), cluster_rule("Pass", &[peer("team=b")])];
     policy.subject = ClusterSubject::default();
@@ -260,6 +265,16 @@ fn a_change_touches_only_what_changes() {
     assert_eq!(change.tightened(), addresses(4).all().collect());
     world.compiler.set_namespace(&Namespace { name: "c".into(), labels: labels("team=c") });
     assert!(world.update().tightened().is_empty() && world.passes(3, 4, TCP, 80));
+    // Other actions for the same peers are another chain.
+    for actions in [["Accept", "Deny", "Deny"], ["Deny", "Accept", "Deny"]] {
+        let rules = [("team=b", actions[0]), ("team=c", actions[1]), ("team=a", actions[2])];
+        let rules = rules.map(|(peers, action)| cluster_rule(action, &[peer(peers)]));
+        world.compiler.set_cluster_policy(admin("deny", 0, &rules, &[]));
+        assert_eq!(world.update().new_chains.len(), 2);
+        assert_eq!(world.passes(3, 1, TCP, 80), actions[0] == "Accept");
+    }
+    world.compiler.set_cluster_policy(deny);
+    world.update();
     // A policy that cannot deny makes no chain, and one behind it has the chain that it had alone.
     world.compiler.set_cluster_policy(admin("accept", 1, &[cluster_rule("Accept", &[peer("")])], &[]));
     assert!(world.update().is_empty());

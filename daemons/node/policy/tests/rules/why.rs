@@ -1,4 +1,4 @@
-//! Why a packet passes or not: what is named as the reason decides alone, too.
+//! Why a packet passes or not: the policy's entry that is named decides alone, too.
 
 use std::net::IpAddr;
 
@@ -39,7 +39,7 @@ impl Ground {
     fn prove(&self, why: &Why<'_>, at: (&Packet, Direction)) {
         match &why.reason {
             Reason::Itself => assert_eq!(at.0.source, at.0.destination),
-            Reason::NotHere | Reason::NoPolicy | Reason::TwoPods => {}
+            Reason::NotHere | Reason::NoPolicy | Reason::TwoPods | Reason::Closed => {}
             Reason::Accepted(entry) | Reason::Refused(entry) => self.prove_entry(entry, why, at),
             Reason::Allowed(place) => {
                 let rule = with_entry(place.policy, place.entry, at.1, |rule| {
@@ -47,7 +47,6 @@ impl Ground {
                     Rule {
                         peers: rule.peers[one(place.peer, 0)].to_vec(),
                         ports: rule.ports[one(place.port, 0)].to_vec(),
-                        ..rule.clone()
                     }
                 });
                 assert!(self.alone(rule, at), "{why:?}");
@@ -117,8 +116,7 @@ proptest! {
         let compiler = ground.with(&policies, &cluster_policies);
         for (from, to) in (1..8_u8).flat_map(|from| (1..8_u8).map(move |to| (from, to))) {
             for (protocol, port) in [(TCP, 1), (UDP, 2), (ICMP, 0), (TCP, 3)] {
-                let [source, destination] =
-                    [from, to].map(|last| IpAddr::V4(addresses(last).v4.unwrap()));
+                let [source, destination] = [from, to].map(address);
                 let packet = Packet { source, destination, protocol, destination_port: port };
                 let why = why(compiler.cluster(), source, destination, port, protocol);
                 prop_assert_eq!(why.is_allowed(), judge(compiler.cluster(), &packet).is_allowed());
@@ -129,9 +127,13 @@ proptest! {
     }
 }
 
+fn address(last: u8) -> IpAddr {
+    [10, 0, 0, last].into()
+}
+
 /// The reason at the receiver, for IPv4.
 fn reason<'w>(world: &'w World, from: u8, to: u8, port: u16) -> Why<'w> {
-    let [source, destination] = [from, to].map(|last| IpAddr::V4(addresses(last).v4.unwrap()));
+    let [source, destination] = [from, to].map(address);
     why(world.compiler.cluster(), source, destination, port, TCP).ingress
 }
 
@@ -181,8 +183,11 @@ fn each_reason_says_where_it_stands() {
     };
     let pass = tier("pass", 1, &["Pass"]);
     world.compiler.set_cluster_policy(pass.clone());
-    let why = reason(&world, 2, 1, 80);
-    assert_eq!((why.passed, why.reason), (vec![Entry { policy: &pass, rule: 0 }], Reason::Allowed(allowed)));
+    let passed = reason(&world, 2, 1, 80);
+    assert_eq!(
+        (passed.passed, passed.reason),
+        (vec![Entry { policy: &pass, rule: 0 }], Reason::Allowed(allowed))
+    );
     let deny = tier("deny", 0, &["Deny", "Accept"]);
     world.compiler.set_cluster_policy(deny.clone());
     assert_eq!(reason(&world, 2, 1, 80).reason, Reason::Refused(Entry { policy: &deny, rule: 0 }));
@@ -191,4 +196,12 @@ fn each_reason_says_where_it_stands() {
     world.compiler.set_pod(&pod("b", "late", "", 1));
     world.compiler.remove_cluster_policy("deny");
     assert_eq!(reason(&world, 2, 1, 80).reason, Reason::TwoPods);
+    // Two pods of another node have one address: one is a peer, the other one has the port.
+    let to_http = rule(&[spaces("team=c")], &[port_named("TCP", "http")]);
+    let out = only(policy("b", "out", "", &[], &[to_http]), "Egress");
+    world.compiler.set_policy(out.clone());
+    let twin = named(pod("b", "twin", "", 3), "http", Protocol::Tcp, 80);
+    world.compiler.set_pod(&Pod { local: false, ..twin });
+    let why = why(world.compiler.cluster(), address(2), address(3), 80, TCP).egress;
+    assert_eq!(why.reason, Reason::NothingAllows(vec![Missed { policy: &out, entries: vec![Miss::Pair] }]));
 }
