@@ -79,7 +79,7 @@ impl Isolated {
     /// A namespace with the most directions, if there is one.
     pub fn strictest(&self) -> Option<(&str, Directions)> {
         let count = |of: &Directions| Direction::ALL.iter().filter(|direction| of.has(**direction)).count();
-        let found = self.0.iter().max_by_key(|(_, directions)| count(directions));
+        let found = self.named.iter().max_by_key(|(_, directions)| count(directions));
         found.map(|(namespace, directions)| (namespace.as_str(), *directions))
     }
 
