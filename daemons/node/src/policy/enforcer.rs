@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -21,8 +21,8 @@ use super::flows::{self, Cut};
 use super::hosts::Hosts;
 use super::layout::{self, TABLE};
 use super::objects::{Key, Kind, Listed, Told};
+use super::record::Record;
 use super::release::Learnt;
-use super::report::{Fault, Report};
 use super::table::{Owner, Remains};
 use super::undecided::{self, News, Of, Undecided};
 use super::{encode, ipvs, release};
@@ -34,7 +34,7 @@ const RETRY: Duration = Duration::from_secs(1);
 
 /// What the kernel has of us.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Made {
+pub(super) enum Made {
     /// Unknown, or damaged.
     Nothing,
     /// An earlier daemon's table, or one without rules of pods, until all objects are listed.
@@ -56,10 +56,10 @@ pub(super) struct Enforcer {
     pub(super) learnt: BTreeMap<(String, String), Learnt>,
     /// Local pods whose comment is not their name, by comment.
     pub(super) long: BTreeMap<String, (String, String)>,
-    listed: Listed,
+    pub(super) listed: Listed,
     /// Why the watch of a kind does not work.
-    away: BTreeMap<Kind, String>,
-    made: Made,
+    pub(super) away: BTreeMap<Kind, String>,
+    pub(super) made: Made,
     /// A table that is missing or damaged is not made before.
     not_before: Instant,
     /// What the plugin has announced or removed since the last round.
@@ -71,14 +71,10 @@ pub(super) struct Enforcer {
     /// The addresses that the table of an earlier daemon had.
     before: BTreeSet<IpAddr>,
     cut: Cut,
-    path: PathBuf,
-    /// The file's content.
-    written: Option<Isolated>,
-    /// Why the file could not be written.
-    unwritten: Option<String>,
+    pub(super) record: Record,
     /// Why the last round has not done all of its work.
-    problem: Option<String>,
-    has_ipvs: bool,
+    pub(super) problem: Option<String>,
+    pub(super) has_ipvs: bool,
 }
 
 impl Enforcer {
@@ -104,9 +100,7 @@ impl Enforcer {
             former: BTreeSet::new(),
             before: BTreeSet::new(),
             cut: Cut::default(),
-            path: path.to_owned(),
-            written: Isolated::read(path).ok(),
-            unwritten: None,
+            record: Record::open(path),
             problem: None,
             has_ipvs: ipvs::is_used(),
         })
@@ -291,7 +285,8 @@ impl Enforcer {
         let is_there = self.owner.claim()?;
         self.read(is_there)?;
         let _ = self.compiler.update();
-        self.widen();
+        let wanted = self.wanted();
+        self.record.widen(&wanted);
         let before = std::mem::take(&mut self.before);
         self.former.extend(before.iter().copied());
         let (cluster, hosts) = (self.compiler.cluster(), &self.hosts);
@@ -312,7 +307,7 @@ impl Enforcer {
         pods.extend(self.former.iter().copied());
         self.end_denied(&pods)?;
         self.cut.review(self.owner.socket(), self.compiler.cluster())?;
-        self.narrow();
+        self.record.narrow(wanted);
         self.made = Made::All;
         Ok(())
     }
@@ -321,12 +316,14 @@ impl Enforcer {
     fn change(&mut self) -> Result<()> {
         let change = self.compiler.update();
         if change.is_empty() {
-            self.narrow();
+            let wanted = self.wanted();
+            self.record.narrow(wanted);
             return Ok(());
         }
         // Until all of it is done, a failure makes the table anew.
         self.made = Made::Nothing;
-        self.widen();
+        let wanted = self.wanted();
+        self.record.widen(&wanted);
         let mut batch = Batch::new();
         encode::push(&mut batch, &change, self.compiler.ruleset(), 1);
         self.follow_former(&change, &mut batch);
@@ -336,7 +333,7 @@ impl Enforcer {
         tightened.retain(|address| !self.undecided.has(*address));
         self.end_denied(&tightened)?;
         self.cut.review(self.owner.socket(), self.compiler.cluster())?;
-        self.narrow();
+        self.record.narrow(wanted);
         self.made = Made::All;
         Ok(())
     }
@@ -410,40 +407,6 @@ impl Enforcer {
         wanted
     }
 
-    /// Before the transaction: the file names all that is or will be isolated.
-    fn widen(&mut self) {
-        let mut wanted = self.wanted();
-        if self.written.as_ref().is_some_and(|written| written.covers(&wanted)) {
-            return;
-        }
-        if let Some(written) = &self.written {
-            wanted.merge(written);
-        }
-        self.write(wanted);
-    }
-
-    /// After it.
-    fn narrow(&mut self) {
-        let wanted = self.wanted();
-        if self.written.as_ref() != Some(&wanted) {
-            self.write(wanted);
-        }
-    }
-
-    /// Without the file the plugin isolates every pod. So a disk that takes no file is no reason to enforce nothing.
-    fn write(&mut self, isolated: Isolated) {
-        let outcome = isolated.write(&self.path);
-        if outcome.is_err() {
-            let _ = std::fs::remove_file(&self.path);
-        }
-        self.written = outcome.is_ok().then_some(isolated);
-        let problem = outcome.err().map(|error| format!("{}: {error}", self.path.display()));
-        if let Some(problem) = problem.as_ref().filter(|now| self.unwritten.as_ref() != Some(now)) {
-            log!("policy: {problem}; every new pod is isolated until it is decided");
-        }
-        self.unwritten = problem;
-    }
-
     /// Once a minute: what no message tells.
     pub(super) fn look(&mut self) -> Result<()> {
         self.has_ipvs = ipvs::is_used();
@@ -462,38 +425,6 @@ impl Enforcer {
             self.cut.refresh(&elements);
         }
         Ok(())
-    }
-
-    pub(super) fn report(&self) -> Report {
-        let is_known = self.listed.is_complete();
-        let away = self.away.iter().map(|(kind, why)| format!("{kind}: {why}")).collect::<Vec<_>>();
-        let mut reasons: Vec<String> = self.problem.iter().chain(&self.unwritten).cloned().collect();
-        if is_known && self.made != Made::All && self.problem.is_none() {
-            reasons.push(format!("table {TABLE} is being made again"));
-        }
-        if self.has_ipvs {
-            reasons.push(ipvs::REASON.to_owned());
-        }
-        let fault = |fault: ferrule_node_policy::Fault<'_>| Fault {
-            namespace: fault.namespace.to_owned(),
-            policy: fault.policy.to_owned(),
-            what: fault.what.to_owned(),
-        };
-        let waiting = self.undecided.pods();
-        let pods: BTreeSet<IpAddr> = self.compiler.ruleset().maps.keys().map(|entry| entry.pod).collect();
-        Report {
-            unknown: (!is_known).then(|| format!("policies are not known yet: {}", away.join("; "))),
-            reasons,
-            away,
-            policies: self.compiler.policies(),
-            faults: self.compiler.faults().take(Report::MOST).map(fault).collect(),
-            faulty: self.compiler.faults().count(),
-            isolated: pods.len(),
-            waiting: waiting.len(),
-            undecided: waiting.into_iter().take(Report::MOST).map(str::to_owned).collect(),
-            oldest: self.undecided.oldest(),
-            is_plain: self.owner.is_plain,
-        }
     }
 }
 

@@ -4,6 +4,7 @@
 //! - `layout` and `encode` say what the table `inet ferrule_policy` contains; `table` is the table in the kernel.
 //! - `undecided` has the pods that the plugin `policy` has announced in `inet ferrule_pods`; `release` decides them.
 //! - `flows` ends the flows that a change denies; `hosts` knows which pods have a route.
+//! - `record` is the file of isolated namespaces.
 //! - `enforcer` puts the steps in order, `thread` waits for messages.
 //!
 //! # The order
@@ -19,6 +20,7 @@ mod hosts;
 mod ipvs;
 mod layout;
 pub mod objects;
+mod record;
 mod release;
 mod report;
 mod table;

@@ -81,7 +81,7 @@ fn what_could_not_be_read_allows_nothing() {
     for bad in [
         rule(&[Peer { unread: unread(), ..Peer::default() }], &[]),
         rule(&[Peer { unread: unread(), ..web.clone() }], &[]),
-        rule(&[web.clone()], &[Port { unread: unread(), ..every_port("TCP") }]),
+        rule(std::slice::from_ref(&web), &[Port { unread: unread(), ..every_port("TCP") }]),
     ] {
         let world = world(policy("a", "bad", "app=db", &[bad], &[all()]));
         assert!(!world.passes(1, 2, TCP, 80) && world.passes(2, 1, TCP, 80));
