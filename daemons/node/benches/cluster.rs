@@ -182,11 +182,16 @@ fn policies(program: &Path) {
     fill(&with);
     let began = Instant::now();
     with.a.start("--health off --policy on");
-    poll(|| with.a.http("/metrics").1.contains("ferrule_node_policy_active 1"));
+    with.a.until("policies", || with.a.http("/metrics").1.contains("\nferrule_node_policy_active 1\n"));
     let done = began.elapsed();
+    let metrics = with.a.http("/metrics").1;
+    for row in ["policies 1000", "isolated_addresses 500"] {
+        assert!(metrics.contains(&format!("\nferrule_node_policy_{row}\n")), "{metrics}");
+    }
     let rows = |cluster: &Cluster| [memory(cluster, "VmRSS"), memory(cluster, "VmHWM")];
     let (without, first) = (rows(&without), rows(&with));
     println!("| from the start of the process until the policies hold | | {} |", ms(done));
+    println!("| CPU of the daemon until then | | {} ms |", cpu(with.a.pid()) * 10);
     println!("| memory then | {} | {} |", without[0], first[0]);
     println!("| memory at most (VmHWM) | {} | {} |", without[1], first[1]);
     // The history is gone: all is listed again.

@@ -71,6 +71,9 @@ impl Seen {
     fn of_key(key: &[u8]) -> Option<Seen> {
         let (source, rest) = key.split_at_checked(key.len().checked_sub(12)? / 2)?;
         let (destination, rest) = rest.split_at_checked(source.len())?;
+        if rest.len() != 12 {
+            return None;
+        }
         let port = |at: usize| Some(u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?]));
         Some(Seen {
             source: from_octets(source)?,
