@@ -13,6 +13,7 @@
 //! - [`store`] reads host-local's store.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`], [`cleanup`] and [`left_overs`] are for administrators.
+//! - [`blocks`] claims blocks of addresses for the plugin `shared`, in a process of its own.
 //! - [`daemon`] and [`arguments`] are the process.
 
 /// Writes a line to standard error, without what a terminal obeys. `eprintln!` panics if that fails, for example on a full disk.
@@ -25,6 +26,7 @@ macro_rules! log {
 
 pub mod api;
 pub mod arguments;
+pub mod blocks;
 pub mod cleanup;
 pub mod cluster;
 pub mod conflist;

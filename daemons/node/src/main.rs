@@ -8,7 +8,7 @@ use clap::{CommandFactory as _, Parser as _};
 use clap_complete::Shell;
 use cni_common::line::{Line, Text};
 use ferrule_node::arguments::{Arguments, Command};
-use ferrule_node::{cleanup, daemon, housekeeping, left_overs, proof, status};
+use ferrule_node::{blocks, cleanup, daemon, housekeeping, left_overs, proof, status};
 
 /// The exit status after a wrong argument (EX_CONFIG of sysexits.h): a restart cannot help.
 const BAD_CONFIG: u8 = 78;
@@ -43,6 +43,9 @@ fn main() -> ExitCode {
     let outcome = match command {
         None | Some(Command::Child { .. } | Command::Endpoint) => {
             runtime.block_on(daemon::run(options)).map(|()| ExitCode::SUCCESS)
+        }
+        Some(Command::Blocks(blocks)) => {
+            runtime.block_on(blocks::run(options, blocks)).map(|()| ExitCode::SUCCESS)
         }
         Some(Command::Status { json, no_probe }) => {
             runtime.block_on(status::print(&options, json, !no_probe)).map(|(text, is_ready)| {

@@ -1,7 +1,7 @@
 //! The ranges of a network, and what all nodes of a domain must agree on.
 
-use std::{fmt, iter};
 use std::net::IpAddr;
+use std::{fmt, iter};
 
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};

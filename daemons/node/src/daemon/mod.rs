@@ -103,7 +103,8 @@ fn retry(failures: u32) -> Duration {
     least.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(most)
 }
 
-fn node_name(options: &Options) -> Result<String> {
+/// The name of this node's object.
+pub(crate) fn node_name(options: &Options) -> Result<String> {
     let given = options.node_name.clone().or_else(|| std::env::var("NODE_NAME").ok());
     let name = match given.filter(|name| !name.is_empty()) {
         Some(name) => name,
