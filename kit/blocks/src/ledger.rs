@@ -125,6 +125,8 @@ pub struct Claim {
     pub store: String,
     /// The network.
     pub network: String,
+    /// One of the places that the node has in the domain. The API server lets a node have each one once, so their number limits its blocks.
+    pub slot: u32,
 }
 
 /// What [`Ledger::compare`] has changed.

@@ -119,6 +119,13 @@ pub fn contradiction<'c>(set: &[Range], claims: &'c [Claim]) -> Option<&'c Claim
     })
 }
 
+/// The first slot that the node has not used in this domain.
+pub fn free_slot(node: &str, claims: &[Claim]) -> u32 {
+    let used: BTreeSet<u32> =
+        claims.iter().filter(|claim| claim.node == node).map(|claim| claim.slot).collect();
+    (0..).find(|slot| !used.contains(slot)).unwrap_or_default()
+}
+
 /// A place that is another one for most nodes and networks, and always the same for one (FNV-1a).
 pub fn hint(node: &str, network: &str) -> u64 {
     let bytes = node.bytes().chain([0]).chain(network.bytes());
@@ -200,6 +207,7 @@ mod tests {
             node: store.to_owned(),
             store: store.to_owned(),
             network: "net".to_owned(),
+            slot: 0,
         }
     }
 
@@ -213,6 +221,18 @@ mod tests {
         assert_eq!(contradiction(&set, &other[..1]), Some(&other[0]));
         assert_eq!(contradiction(&set, &other[1..2]), None);
         assert_eq!(contradiction(&set, &other[1..]), Some(&other[2]));
+    }
+
+    #[test]
+    fn a_node_uses_each_slot_once() {
+        let mut claims = Vec::new();
+        for expected in 0..3 {
+            let slot = free_slot("a", &claims);
+            assert_eq!(slot, expected);
+            claims.push(Claim { slot, ..claim("10.0.0.0", 4, "a") });
+        }
+        claims.remove(1);
+        assert_eq!((free_slot("a", &claims), free_slot("b", &claims)), (1, 0));
     }
 
     #[test]

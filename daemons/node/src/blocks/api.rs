@@ -145,8 +145,14 @@ impl Api {
     }
 
     /// The step *create*.
-    pub(super) async fn create(&self, block: Block, domain: &str, network: &str) -> Result<Created> {
-        let object = object::block(block, domain, network, &self.claimant);
+    pub(super) async fn create(
+        &self,
+        block: Block,
+        domain: &str,
+        network: &str,
+        slot: u32,
+    ) -> Result<Created> {
+        let object = object::block(block, domain, network, slot, &self.claimant);
         let request = Request::new(BLOCKS).create(&PostParams::default(), serde_json::to_vec(&object)?)?;
         match self.send::<Object>(request).await? {
             Answer::Done(object) => match object.claim(domain) {

@@ -52,6 +52,7 @@ struct Spec {
     node: String,
     store: String,
     network: String,
+    slot: u32,
 }
 
 impl Object {
@@ -62,8 +63,8 @@ impl Object {
         let is_valid =
             spec.domain == domain && block.is_aligned() && block.name(domain) == self.metadata.name;
         let Metadata { uid, resource_version: version, .. } = self.metadata;
-        let Spec { node, store, network, .. } = spec;
-        is_valid.then_some(Claim { block, uid, version, node, store, network })
+        let Spec { node, store, network, slot, .. } = spec;
+        is_valid.then_some(Claim { block, uid, version, node, store, network, slot })
     }
 }
 
@@ -79,13 +80,13 @@ pub(super) struct Claimant {
 }
 
 /// The object that is the claim of a block.
-pub(super) fn block(block: Block, domain: &str, network: &str, claimant: &Claimant) -> Value {
+pub(super) fn block(block: Block, domain: &str, network: &str, slot: u32, claimant: &Claimant) -> Value {
     let Claimant { node, machine, store } = claimant;
     json!({
         "apiVersion": API,
         "kind": "AddressBlock",
         "metadata": { "name": block.name(domain), "labels": { DOMAIN: domain, STORE: store } },
-        "spec": { "domain": domain, "first": block.first, "size": block.size, "node": node, "machine": machine, "store": store, "network": network },
+        "spec": { "domain": domain, "first": block.first, "size": block.size, "node": node, "machine": machine, "store": store, "network": network, "slot": slot },
     })
 }
 
@@ -133,7 +134,7 @@ mod tests {
     fn claims_are_read_back_and_others_are_none() {
         let claimant = Claimant { node: "n".into(), machine: "m".into(), store: "s".into() };
         let one = Block::of("10.0.0.40".parse().unwrap(), 8.try_into().unwrap());
-        let mut object = block(one, "lan", "net", &claimant);
+        let mut object = block(one, "lan", "net", 7, &claimant);
         object["metadata"]["uid"] = "u".into();
         object["metadata"]["resourceVersion"] = "7".into();
         let read = |object: &Value| serde_json::from_value::<Object>(object.clone()).unwrap().claim("lan");

@@ -180,6 +180,7 @@ impl World {
                     node: node.to_string(),
                     store: store.clone(),
                     network: "net".to_owned(),
+                    slot: 0,
                 };
                 self.object = Some(claim.clone());
                 Answer::Created(claim)

@@ -259,6 +259,7 @@ impl crate::state::Node {
             node: String::new(),
             store: self.store.clone(),
             network: "net".to_owned(),
+            slot: 0,
         };
         self.ledger.claimed(&claim, &self.store);
     }

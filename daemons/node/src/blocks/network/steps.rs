@@ -113,7 +113,11 @@ impl Keeper {
     /// The steps *create* and *claimed*. Returns whether the block is open.
     async fn claim(&mut self, block: Block) -> Result<bool> {
         let Network { domain, network, .. } = self.kept.ledger.network.clone();
-        let claim = match self.api.create(block, &domain, &network).await? {
+        let slot = plan::free_slot(self.api.node(), &self.claims);
+        // The object may be there although the answer is lost: the next list tells.
+        let created =
+            self.api.create(block, &domain, &network, slot).await.inspect_err(|_| self.listed = None);
+        let claim = match created? {
             Created::Done(claim) => claim,
             // An answer may have been lost: then the object is ours.
             Created::Taken => match self.api.get(block, &domain).await? {
