@@ -98,10 +98,14 @@ pub(crate) fn network(name: &str, ranges: Value, block_size: u32) -> Value {
 
 impl Member {
     pub(crate) fn start(&self) {
+        self.start_with("--compare-every 2 --keep-empty 2 --keep-scarce 1");
+    }
+
+    pub(crate) fn start_with(&self, options: &str) {
         let mut command = Command::new("sh");
         command.args(["-c", &format!(
             "exec {} --kubeconfig /run/kubeconfig --node-name {} --machine-id /run/machine-id blocks --ledgers /run/ledgers \
-             --socket /run/blocks.sock --compare-every 2 --keep-empty 2 --keep-scarce 1 2>>{LOG}",
+             --socket /run/blocks.sock {options} 2>>{LOG}",
             env!("CARGO_BIN_EXE_ferrule-node"), self.name
         )]);
         let former = self.daemon.lock().unwrap().replace(self.node.spawn(command).unwrap());
