@@ -32,7 +32,7 @@ second_versions=(
     syn@2.0.119         # by macros of nftables, netlink-packet-route and dhcproto, which only tests and the daemons use
 )
 
-# Files that may open files for writing, beside all of host-local and of the installation, which no plugin uses.
+# Files that may open files for writing, beside host-local's store and the installation, which no plugin uses.
 writers=(
     cni-common/src/netns.rs # opens a network namespace, for reading
     cni-common/src/plugin/call_log/file.rs # the log of calls, at a path that the administrator names
@@ -137,7 +137,7 @@ cni_common_knows_no_netlink() {
 
 only_host_local_and_installation_write_files() {
     local others
-    others=$(grep -vE '^(plugins/ipam/host-local|operator/install)/' <<<"$code")
+    others=$(grep -vE '^(kit/reservations|operator/install)/' <<<"$code")
     grep -vf <(printf '^%s:\n' "${writers[@]}") <<<"$others" |
         grep -E 'fs::(write|copy|rename|hard_link|set_permissions|remove_|create_dir|open\b)|File::(create|options)|OpenOptions|DirBuilder|\b(symlink|linkat|mkdir)\(|O_CREAT|OFlags|tempfile' |
         sed 's/$/   <- only host-local and the installation write files/' || true
@@ -147,7 +147,7 @@ only_host_local_and_installation_write_files() {
     # The report names the distribution. The log of calls has its configuration and a default file. /org names objects of D-Bus, /v1.PodResourcesLister a method of gRPC, and
     # text() takes a JSON pointer.
     grep -E '"/[a-z]' <<<"$others" |
-        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/var/lib/ferrule(/policy/isolated)?"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/etc/os-release"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
+        grep -vE '"/(run|proc|sys|dev)\b|"/(usr/)?(local/)?s?bin|"/var/lib/cni(/(results|networks|flannel))?"|"/opt/cni/bin"|"/etc/cni/net.d"|"/var/lib/kubelet"|"/var/lib/ferrule(/policy/isolated|/blocks)?"|"/etc/cni/tuning/allowlist.conf"|"/etc/cni/ferrule.conf"|"/etc/os-release"|"/var/log/ferrule.log"|"/org/|"/v1\.PodResourcesLister/|text\("/' |
         sed 's/$/   <- a path outside of \/run and \/proc/' || true
 }
 

@@ -60,7 +60,13 @@ pub(crate) fn answer(
         }
         "delete" => {
             let key = key()?;
-            store.change(|content| content.delete(&key)).map(sent(200))
+            let options = if body.is_empty() { Value::Null } else { parse()? };
+            store
+                .change(|content| {
+                    check_preconditions(&*content.find(&key)?, &options["preconditions"])?;
+                    content.delete(&key)
+                })
+                .map(sent(200))
         }
         "deletecollection" => {
             let selector = selector(request, target)?;
@@ -78,6 +84,20 @@ pub(crate) fn answer(
 pub(crate) fn selector(request: &Request, target: &Target) -> Result<Selector, Refusal> {
     let plural = &target.resource.plural;
     Selector::parse(plural, request.value("labelSelector"), request.value("fieldSelector"))
+}
+
+/// What a deletion asks of the object.
+fn check_preconditions(object: &Value, wanted: &Value) -> Result<(), Refusal> {
+    for field in ["uid", "resourceVersion"] {
+        if !wanted[field].is_null() && wanted[field] != object["metadata"][field] {
+            let text = format!(
+                "Precondition failed: {field} in precondition: {}, in object meta: {}",
+                wanted[field], object["metadata"][field]
+            );
+            return Err(Refusal::new("Conflict", text));
+        }
+    }
+    Ok(())
 }
 
 /// A client's object, without what the server alone sets.

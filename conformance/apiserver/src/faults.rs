@@ -21,6 +21,8 @@ pub struct Faults {
     pub code: Option<u16>,
     /// Requests with this verb get this code and body, as from a proxy that is in the way. A redirect leads nowhere.
     pub proxy: Option<(&'static str, u16, &'static str)>,
+    /// Each n-th request with this verb is carried out, and its answer is lost: a proxy says so with 504.
+    pub lost: Option<(&'static str, usize)>,
     /// The only bearer token that is accepted; another one, or none, is answered with 401.
     pub token: Option<String>,
     /// The rules of a ClusterRole. Every other request is answered with 403.
@@ -45,6 +47,7 @@ impl Default for Faults {
             mute: false,
             code: None,
             proxy: None,
+            lost: None,
             token: None,
             rules: None,
             absent: Vec::new(),

@@ -170,7 +170,11 @@ async fn respond(shared: &Shared, request: hyper::Request<Incoming>) -> Response
     let (parts, body) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default();
     let asked = Request::new(parts.method.as_str(), parts.uri.path(), query, &parts.headers);
-    shared.requests.lock().unwrap().push(asked.clone());
+    let number = {
+        let mut requests = shared.requests.lock().unwrap();
+        requests.push(asked.clone());
+        requests.iter().filter(|request| request.verb == asked.verb).count()
+    };
     let faults = shared.faults.borrow().at(parts.uri.path());
     if faults.hang {
         std::future::pending::<()>().await;
@@ -183,7 +187,11 @@ async fn respond(shared: &Shared, request: hyper::Request<Incoming>) -> Response
     }
     let content_type =
         parts.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    match handle(shared, &asked, content_type, body, &faults).await {
+    let answer = handle(shared, &asked, content_type, body, &faults).await;
+    if faults.lost.is_some_and(|(verb, each)| verb == asked.verb && number.is_multiple_of(each)) {
+        return json(504, Full::from("upstream request timeout").boxed());
+    }
+    match answer {
         Ok(response) => response,
         Err(refusal) => json(refusal.code, Full::from(refusal.to_json().to_string()).boxed()),
     }

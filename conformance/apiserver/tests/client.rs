@@ -8,7 +8,9 @@ use std::time::Duration;
 use ferrule_fake_apiserver::{ApiServer, Store};
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{Event, Node};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, WatchEvent, WatchParams,
+};
 use kube::{Client, Config, Error};
 use serde_json::{Value, json};
 use tokio::time::timeout;
@@ -184,8 +186,21 @@ async fn objects_come_and_go() {
         .unwrap();
     assert_eq!(store.list("/api/v1/events").len(), 0);
 
-    store.patch(&path("a"), &json!({"metadata": {"finalizers": ["test/wait"]}}));
     let api = nodes(&server);
+    let meta = api.get("b").await.unwrap().metadata;
+    let delete = async |uid: &Option<String>, resource_version: Option<&str>| {
+        let (uid, resource_version) = (uid.clone(), resource_version.map(str::to_owned));
+        let preconditions = Some(Preconditions { uid, resource_version });
+        api.delete("b", &DeleteParams { preconditions, ..DeleteParams::default() }).await
+    };
+    assert_eq!(code(delete(&Some("other".into()), None).await), 409);
+    assert_eq!(code(delete(&meta.uid, Some("1")).await), 409);
+    server.faults(|faults| faults.lost = Some(("delete", 3)));
+    assert_eq!(code(delete(&meta.uid, meta.resource_version.as_deref()).await), 504);
+    assert_eq!(code(delete(&meta.uid, None).await), 404, "it was done");
+    server.faults(|faults| faults.lost = None);
+
+    store.patch(&path("a"), &json!({"metadata": {"finalizers": ["test/wait"]}}));
     let deleted = api.delete("a", &DeleteParams::default()).await.unwrap();
     assert!(deleted.left().unwrap().metadata.deletion_timestamp.is_some());
     store.patch(&path("a"), &json!({"metadata": {"finalizers": null}}));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use ferrule_blocks::wire;
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kit::cluster;
 use ferrule_kit::origin::{ORIGINS, Origin, named};
@@ -54,6 +55,8 @@ pub enum Command {
         #[arg(long, requires = "left_overs")]
         dry_run: bool,
     },
+    /// Claim blocks of addresses for the plugin shared. This runs beside the daemon, or without it
+    Blocks(Blocks),
     /// Make or remove the health endpoint
     #[command(name = ENDPOINT, hide = true)]
     Endpoint,
@@ -129,6 +132,26 @@ pub enum Switch {
     On,
     /// No
     Off,
+}
+
+/// The options of `blocks`.
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
+pub struct Blocks {
+    /// The folder of the ledgers, which the plugin reads
+    #[arg(long, value_name = "DIR", default_value = wire::FOLDER)]
+    pub ledgers: PathBuf,
+    /// The socket on which the plugin asks for blocks
+    #[arg(long, value_name = "FILE", default_value = wire::SOCKET)]
+    pub socket: PathBuf,
+    /// How often the ledgers are compared with the API server's objects
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub compare_every: u64,
+    /// How long a block that is not needed has to be empty before it is given back
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub keep_empty: u64,
+    /// As --keep-empty, while no more blocks are free than nodes want
+    #[arg(long, hide = true, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub keep_scarce: u64,
 }
 
 /// The options of the daemon; `status` and `cleanup` use some of them.

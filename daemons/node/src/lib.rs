@@ -14,6 +14,7 @@
 //! - [`policy`] enforces NetworkPolicies.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`], [`cleanup`] and [`left_overs`] are for administrators.
+//! - [`blocks`] claims blocks of addresses for the plugin `shared`, in a process of its own.
 //! - [`daemon`] and [`arguments`] are the process.
 
 #[macro_use]
@@ -21,6 +22,7 @@ extern crate ferrule_daemon;
 
 pub mod api;
 pub mod arguments;
+pub mod blocks;
 pub mod cleanup;
 pub mod cluster;
 pub mod conflist;

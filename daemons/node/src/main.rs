@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use cni_common::line::Text;
 use ferrule_daemon::program::{self, Failure};
 use ferrule_node::arguments::{Arguments, Command};
-use ferrule_node::{cleanup, daemon, housekeeping, left_overs, proof, status};
+use ferrule_node::{blocks, cleanup, daemon, housekeeping, left_overs, proof, status};
 
 fn main() -> ExitCode {
     program::abort_on_panic();
@@ -21,6 +21,9 @@ fn run(Arguments { command, options, generate }: Arguments) -> Result<ExitCode, 
         None => {
             check()?;
             program::block_on(daemon::run(options)).map(|()| ExitCode::SUCCESS).map_err(Failure::from)
+        }
+        Some(Command::Blocks(blocks)) => {
+            runtime.block_on(blocks::run(options, blocks)).map(|()| ExitCode::SUCCESS)
         }
         Some(Command::Status { json, no_probe }) => {
             check()?;

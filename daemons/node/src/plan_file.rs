@@ -33,6 +33,11 @@ pub struct Identity {
 }
 
 impl Identity {
+    /// The hash of the machine's identifiers.
+    pub fn into_machine(self) -> String {
+        self.machine
+    }
+
     /// `None` if the machine has no identifier.
     pub fn find(node: &str, machine_id: &Path) -> Option<Identity> {
         let mut hash = Sha256::new();

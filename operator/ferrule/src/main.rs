@@ -30,6 +30,7 @@ const PLUGINS: &[&Plugin] = &[
     &ferrule_portmap::PLUGIN,
     &ferrule_ptp::PLUGIN,
     &ferrule_sbr::PLUGIN,
+    &ferrule_shared::PLUGIN,
     &ferrule_static::PLUGIN,
     &ferrule_tap::PLUGIN,
     &ferrule_tuning::PLUGIN,

@@ -92,8 +92,10 @@ impl Node {
             }
         };
         let links = links.context(|| "list the links")?;
+        let mut data_dirs = folders(&cache, &roots.data_dirs, "host-local", "dataDir");
+        data_dirs.extend(folders(&cache, &[], "shared", "dataDir"));
         let mut scene = Scene {
-            data_dirs: folders(&cache, &roots.data_dirs, "host-local", "dataDir"),
+            data_dirs,
             tuning_dirs: folders(&cache, &roots.tuning_dirs, "tuning", "dataDir"),
             flannel_dirs: folders(&cache, &roots.flannel_dirs, "flannel", "dataDir"),
             dhcp_sockets: folders(&cache, &[SOCKET.into()], "dhcp", "daemonSocketPath"),

@@ -243,6 +243,17 @@ fn calls_with_static_addresses_fail() {
     each_call_fails_once(&Subject::new("tap", json!({"ipam": ipam}), json!([])));
 }
 
+/// The ledger has an open block. No daemon is needed.
+#[test]
+fn calls_with_shared_addresses_fail() {
+    let prepare = r#"mkdir -p /run/ledgers; printf '{"ferruleBlocks":1,"network":"hostile","domain":"lan","dataDir":"/var/lib/cni/networks",
+        "sets":[],"boot":"%s","blocks":[{"first":"10.1.2.0","size":16,"state":"open","uid":"1"}]}' "$(cat /proc/sys/kernel/random/boot_id)" \
+        >/run/ledgers/hostile.json"#;
+    let ipam = json!({"type": "shared", "domain": "lan", "subnet": "10.1.2.0/24", "blockSize": 16, "ledgers": "/run/ledgers",
+        "socket": "/run/blocks.sock"});
+    each_call_fails_once(&Subject { prepare, ..Subject::new("tap", json!({"ipam": ipam}), json!([])) });
+}
+
 #[test]
 #[ignore = "slow, in a stock kernel: see CONTRIBUTING.md"]
 fn calls_of_vlan_fail() {

@@ -71,6 +71,11 @@ impl Connection {
         Ok(Connection { client: Client::try_from(config)?, url })
     }
 
+    /// For requests about other objects than nodes.
+    pub fn client(&self) -> Client {
+        self.client.clone()
+    }
+
     /// The addresses of this API server and of those that the options name. Those whose name cannot be resolved are missing.
     pub async fn servers(&self, options: &Options) -> BTreeSet<IpAddr> {
         let mut found = BTreeSet::new();

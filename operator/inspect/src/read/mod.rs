@@ -79,7 +79,7 @@ pub type Reader = fn(&mut Sockets, &Scene) -> Result<Vec<Object>, CniError>;
 
 /// All readers. The first ones name attachments that later ones recognise by a hash.
 pub const READERS: [(&str, Reader); 17] = [
-    ("reservations of host-local", files::reservations),
+    ("reservations of host-local and shared", files::reservations),
     ("host ports", rules::host_ports),
     ("state files of tuning", files::of_tuning),
     ("state files of flannel", files::of_flannel),

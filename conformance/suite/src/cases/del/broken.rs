@@ -17,6 +17,7 @@ const SPOILT: &[(&str, &str, &str)] = &[
     ("dummy", "mtu", "-1"),
     ("tap", "owner", "-1"),
     ("host-local", "ipam.ranges", "[[{\"subnet\": \"nonsense\"}]]"),
+    ("shared", "ipam.blockSize", "7"),
     ("static", "ipam.addresses", "[{\"address\": \"nonsense\"}]"),
     (
         "portmap",

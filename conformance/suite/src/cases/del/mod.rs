@@ -26,6 +26,7 @@ const SPOILT: &[&str] = &[
     "dummy",
     "tap",
     "host-local",
+    "shared",
     "static",
     "portmap",
     "bandwidth",

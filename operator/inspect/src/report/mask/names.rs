@@ -105,6 +105,7 @@ const WORDS: &[&str] = &[
     "rule",
     "run",
     "sbr",
+    "shared",
     "sound",
     "static",
     "status",

@@ -122,6 +122,17 @@ impl Range {
         self.contains(other.start) || other.contains(self.start)
     }
 
+    /// The part of the range between two addresses.
+    pub(super) fn part(&self, first: IpAddr, last: IpAddr) -> Option<Range> {
+        let (start, end) = (self.start.max(first), self.end.min(last));
+        (first.is_ipv4() == self.is_ipv4() && start <= end).then(|| Range { start, end, ..self.clone() })
+    }
+
+    /// Networks in the subnet whose addresses are never assigned.
+    pub fn exclude(&self) -> &[IpNetwork] {
+        &self.exclude
+    }
+
     /// Whether `ip` is never assigned: it is the gateway, or excluded.
     pub fn is_reserved(&self, ip: IpAddr) -> bool {
         ip == self.gateway || self.excluded(ip).is_some()

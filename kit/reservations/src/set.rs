@@ -49,6 +49,20 @@ impl RangeSet {
         self.range_of(ip).is_some()
     }
 
+    /// The ranges.
+    pub fn ranges(&self) -> &[Range] {
+        &self.0
+    }
+
+    /// The part of the set that these stretches cover, each given by its first and its last address; `None` if they have no address of
+    /// it. The stretches must not overlap.
+    pub fn within(&self, stretches: &[(IpAddr, IpAddr)]) -> Option<RangeSet> {
+        let pairs = stretches.iter().flat_map(|stretch| self.0.iter().map(move |range| (range, stretch)));
+        let parts: Vec<Range> =
+            pairs.filter_map(|(range, (first, last))| range.part(*first, *last)).collect();
+        (!parts.is_empty()).then_some(RangeSet(parts))
+    }
+
     /// The subnets of the ranges.
     pub fn subnets(&self) -> impl Iterator<Item = IpNetwork> {
         self.0.iter().map(|range| range.subnet)
@@ -152,6 +166,26 @@ mod tests {
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn a_part_of_a_set() {
+        let set = RangeSet::new(&[
+            spec("10.0.0.0/28", "", "", ""),
+            spec("10.0.1.0/28", "10.0.1.4", "10.0.1.9", ""),
+        ])
+        .unwrap();
+        let within = |stretches: &[(&str, &str)]| {
+            let read = |(first, last): &(&str, &str)| (first.parse().unwrap(), last.parse().unwrap());
+            let stretches: Vec<_> = stretches.iter().map(read).collect();
+            set.within(&stretches).map(|part| part.to_string())
+        };
+        let part = within(&[("10.0.1.8", "10.0.1.11"), ("10.0.0.0", "10.0.0.3"), ("fd00::", "fd00::ff")]);
+        assert_eq!(part.as_deref(), Some("10.0.1.8-10.0.1.9,10.0.0.1-10.0.0.3"));
+        assert_eq!(within(&[("10.0.1.0", "10.0.1.3"), ("10.0.2.0", "10.0.2.3")]), None);
+        assert_eq!(within(&[]), None);
+        let part = set.within(&[("10.0.0.0".parse().unwrap(), "10.0.0.3".parse().unwrap())]).unwrap();
+        assert_eq!(candidates(&part, None), ["10.0.0.2", "10.0.0.3"], "without the gateway");
     }
 
     #[test]

@@ -1,0 +1,320 @@
+//! One network: claims blocks for it, and gives them back. Each step of the protocol has the name that [`ferrule_blocks::ledger`] gives it.
+
+mod steps;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Error, Result, anyhow};
+use cni_common::spec::Code;
+use ferrule_blocks::block::Block;
+use ferrule_blocks::ledger::{Change, Claim, Network, State};
+use ferrule_blocks::plan::{self, Patience, Situation, Use};
+use ferrule_blocks::wire::{Failure, Need};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::api::{Api, Unusable};
+use super::folder::Kept;
+
+/// The shortest and the longest pause after a failure of the API server.
+const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// For so many claims of a domain the list of all of them is read once more seldom: a thousand nodes read it.
+const CROWD: u32 = 500;
+
+/// An ADD that waits.
+#[derive(Debug)]
+pub(super) struct Ask {
+    pub(super) network: Network,
+    pub(super) needs: Vec<Need>,
+    pub(super) answer: oneshot::Sender<Result<(), Failure>>,
+}
+
+/// How often things happen.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// The comparison of ledger and objects.
+    pub(super) compare: Duration,
+    /// The look at the addresses in use.
+    pub(super) look: Duration,
+    pub(super) patience: Patience,
+}
+
+/// A network's task.
+pub(super) struct Keeper {
+    api: Arc<Api>,
+    kept: Kept,
+    boot: String,
+    times: Times,
+    /// What the API server was last known to have: the claims of the domain.
+    claims: Vec<Claim>,
+    /// When this store's claims were compared with the ledger.
+    compared: Option<Instant>,
+    /// When the list of all claims was read.
+    listed: Option<Instant>,
+    /// The ranges with which the domain was joined.
+    joined: Option<Network>,
+    /// Since when blocks are seen to be empty.
+    empty: BTreeMap<Block, Instant>,
+    failures: u32,
+    pause: Option<Pause>,
+}
+
+/// The API server is not asked again for some time.
+struct Pause {
+    /// Without an ADD that waits.
+    until: Instant,
+    /// With one.
+    short: Instant,
+    why: String,
+}
+
+/// Why a network gets no block.
+enum Trouble {
+    /// The configuration contradicts that of other nodes.
+    Refused(String),
+    /// The API server or the disk does not work.
+    Failed(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Failed(error)
+    }
+}
+
+impl Keeper {
+    pub(super) fn new(api: Arc<Api>, kept: Kept, boot: String, times: Times) -> Keeper {
+        Keeper {
+            api,
+            kept,
+            boot,
+            times,
+            claims: Vec::new(),
+            compared: None,
+            listed: None,
+            joined: None,
+            empty: BTreeMap::new(),
+            failures: 0,
+            pause: None,
+        }
+    }
+
+    /// Runs until the senders are gone.
+    pub(super) async fn run(mut self, mut asks: mpsc::Receiver<Ask>) {
+        let mut next = Instant::now();
+        loop {
+            let mut waiting = Vec::new();
+            tokio::select! {
+                ask = asks.recv() => match ask {
+                    Some(ask) => waiting.push(ask),
+                    None => return,
+                },
+                () = sleep_until(next) => {}
+            }
+            // All that wait together are served by one look.
+            while let Ok(ask) = asks.try_recv() {
+                waiting.push(ask);
+            }
+            self.serve(waiting).await;
+            next = Instant::now() + self.times.look;
+        }
+    }
+
+    async fn serve(&mut self, waiting: Vec<Ask>) {
+        let mut served = Vec::new();
+        for ask in waiting {
+            match self.configure(&ask.network).await {
+                Ok(()) => served.push(ask),
+                Err(failure) => drop(ask.answer.send(Err(failure))),
+            }
+        }
+        let trouble = self.turn(&served).await.err();
+        let state = self.situations(&served).await;
+        for ask in served {
+            let outcome = state.as_ref().map_err(|error| failure(Code::Io, format!("{error:#}")));
+            let outcome = outcome.and_then(|sets| self.satisfied(&ask.needs, sets, trouble.as_ref()));
+            // The plugin may have given up.
+            let _ = ask.answer.send(outcome);
+        }
+    }
+
+    /// Takes over what an ADD says of the network.
+    async fn configure(&mut self, network: &Network) -> Result<(), Failure> {
+        let ours = &self.kept.ledger.network;
+        if ours == network {
+            return Ok(());
+        }
+        let moves = (&ours.domain, &ours.data_dir) != (&network.domain, &network.data_dir);
+        if moves && self.kept.ledger.states().next().is_some() {
+            let text = format!("network {:?} has blocks of the domain {:?}", network.network, ours.domain);
+            return Err(failure(Code::InvalidConfig, text));
+        }
+        let network = network.clone();
+        let changed = self.kept.change(move |ledger, _| ledger.network = network).await;
+        changed.map_err(|error| failure(Code::Io, format!("{error:#}")))
+    }
+
+    /// Does what is due. The API server is not asked during a pause.
+    async fn turn(&mut self, waiting: &[Ask]) -> Result<(), Trouble> {
+        let begin = Instant::now();
+        if let Some(Pause { until, short, why }) = &self.pause
+            && begin < if waiting.is_empty() { *until } else { *short }
+        {
+            return Err(Trouble::Failed(anyhow!("{why}")));
+        }
+        let outcome = self.work(waiting).await;
+        match &outcome {
+            Err(Trouble::Failed(error)) => {
+                let [least, most] = PAUSE;
+                let (why, now) = (format!("{error:#}"), Instant::now());
+                if self.failures == 0 {
+                    log!("network {}: {why}", self.kept.ledger.network.network);
+                }
+                let time = least.saturating_mul(1 << self.failures.min(10)).min(most);
+                self.failures = self.failures.saturating_add(1);
+                // One that hangs is not asked more often than it answers.
+                let short = now + least.max(now - begin);
+                self.pause = Some(Pause { until: now + time, short, why });
+            }
+            _ => (self.failures, self.pause) = (0, None),
+        }
+        outcome
+    }
+
+    async fn work(&mut self, waiting: &[Ask]) -> Result<(), Trouble> {
+        let network = self.kept.ledger.network.clone();
+        let is_due = |last: Option<Instant>, every| last.is_none_or(|at| at.elapsed() >= every);
+        let crowd = u32::try_from(self.claims.len()).unwrap_or(u32::MAX) / CROWD;
+        if is_due(self.listed, self.times.compare.saturating_mul(crowd + 1)) {
+            self.list().await?;
+        } else if is_due(self.compared, self.times.compare) {
+            let claims = self.api.list_own(&network.domain).await?;
+            self.compare(claims).await?;
+        }
+        if self.joined.as_ref() != Some(&network) {
+            match self.api.join(&network.domain, &network.fixed()).await {
+                Ok(()) => self.joined = Some(network.clone()),
+                Err(Unusable::Contradiction(why)) => return Err(Trouble::Refused(why)),
+                Err(Unusable::Failed(error)) => return Err(error.into()),
+            }
+        }
+        let ranges: Vec<_> = network.ranges().cloned().collect();
+        if let Some(claim) = plan::contradiction(&ranges, &self.claims) {
+            let (name, size) = (claim.block.name(&network.domain), claim.block.size.count());
+            return Err(Trouble::Refused(format!(
+                "the block {name} of node {} has {size} addresses",
+                claim.node
+            )));
+        }
+        self.claim_addresses(waiting).await?;
+        for set in 0..network.sets.len() {
+            self.claim_for(set, waiting).await?;
+        }
+        self.give_back_closed().await?;
+        Ok(())
+    }
+
+    /// Reads the list of all claims.
+    async fn list(&mut self) -> Result<()> {
+        let claims = self.api.list(&self.kept.ledger.network.domain).await?;
+        self.claims.clone_from(&claims);
+        self.listed = Some(Instant::now());
+        self.compare(claims).await
+    }
+
+    /// The step *compare*. The list has at least this store's claims.
+    async fn compare(&mut self, claims: Vec<Claim>) -> Result<()> {
+        let domain = self.kept.ledger.network.domain.clone();
+        self.compared = Some(Instant::now());
+        let (store, boot) = (self.api.store().to_owned(), self.boot.clone());
+        let changes = self.kept.change(move |ledger, used| {
+            ledger.compare(&claims, &store, &boot, |block| {
+                used.range(block.first..=block.last()).next().is_some()
+            })
+        });
+        for change in changes.await? {
+            let (what, block) = match change {
+                Change::Adopted(block) => ("the API server has it for this node", block),
+                Change::Gone(block) => ("the API server has it no longer", block),
+                Change::Lost(block) => (
+                    "the API server has it no longer for this node, but containers still have addresses of it: another node may give them too",
+                    block,
+                ),
+            };
+            log!("network {}: block {}: {what}", self.kept.ledger.network.network, block.name(&domain));
+        }
+        Ok(())
+    }
+
+    /// The situation of each set.
+    async fn situations(&mut self, waiting: &[Ask]) -> Result<Vec<Situation>> {
+        let mut sets = Vec::new();
+        for set in 0..self.kept.ledger.network.sets.len() {
+            sets.push(self.situation(set, waiting).await?);
+        }
+        Ok(sets)
+    }
+
+    async fn situation(&mut self, set: usize, waiting: &[Ask]) -> Result<Situation> {
+        let used = self.kept.change(|_, used| used.clone()).await?;
+        let ranges = self.kept.ledger.network.sets.get(set).map_or(&[][..], Vec::as_slice);
+        let is_of_set = |block: &Block| ranges.iter().any(|range| range.fixed.part_of(block).is_some());
+        let (now, mut uses) = (Instant::now(), Vec::new());
+        for block in self.kept.ledger.open(&self.boot).filter(is_of_set) {
+            if used.range(block.first..=block.last()).next().is_some() {
+                self.empty.remove(&block);
+            }
+            let since = *self.empty.entry(block).or_insert(now);
+            uses.push(Use::of(ranges, block, &used, now - since));
+        }
+        let size = ranges.iter().map(|range| range.fixed.block_size).max().unwrap_or_default();
+        let waiting = waiting.iter().filter(|ask| ask.needs.contains(&Need::Set(set))).count();
+        let is_scarce = plan::is_scarce(ranges, &self.claims);
+        self.empty.retain(|block, _| self.kept.ledger.state(block) == Some(State::Open));
+        Ok(Situation { uses, size, waiting, is_scarce })
+    }
+
+    /// Whether the open blocks have what an ADD needs; else why not.
+    fn satisfied(
+        &self,
+        needs: &[Need],
+        sets: &[Situation],
+        trouble: Option<&Trouble>,
+    ) -> Result<(), Failure> {
+        let network = &self.kept.ledger.network;
+        for need in needs {
+            let lacks = match need {
+                Need::Set(set) if sets.get(*set).is_some_and(|situation| situation.free() > 0) => continue,
+                Need::Set(_) => "all blocks of the domain are claimed".to_owned(),
+                Need::Address(ip) => {
+                    if self.kept.ledger.open(&self.boot).any(|block| block.contains(*ip)) {
+                        continue;
+                    }
+                    let owner = self.claims.iter().find(|claim| claim.block.contains(*ip));
+                    match owner {
+                        Some(claim) if claim.store == self.api.store() => {
+                            format!(
+                                "{ip} is in a block of network {}, or in one that is given back",
+                                claim.network
+                            )
+                        }
+                        Some(claim) => format!("{ip} is in a block of node {}", claim.node),
+                        None => format!("{ip} is in no block of this node"),
+                    }
+                }
+            };
+            return Err(match trouble {
+                Some(Trouble::Refused(why)) => failure(Code::InvalidConfig, why.clone()),
+                Some(Trouble::Failed(error)) => failure(Code::TryAgainLater, format!("{error:#}")),
+                None => failure(Code::TryAgainLater, format!("domain {}: {lacks}", network.domain)),
+            });
+        }
+        Ok(())
+    }
+}
+
+pub(super) fn failure(code: Code, msg: String) -> Failure {
+    Failure { code: code.number(), msg }
+}

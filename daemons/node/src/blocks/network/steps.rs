@@ -1,0 +1,161 @@
+//! The steps *create*, *claimed*, *close*, *give_back* and *returned*.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use anyhow::Result;
+use ferrule_blocks::block::Block;
+use ferrule_blocks::ledger::{GiveBack, Ledger, Network, State};
+use ferrule_blocks::plan;
+use ferrule_blocks::wire::Need;
+
+use super::super::api::Created;
+use super::{Ask, Keeper};
+
+/// How many objects of other nodes a search for a free block may meet before the list is read again.
+const MISSES: usize = 4;
+/// How many blocks are tried before an ADD hears that none is free.
+const ATTEMPTS: usize = 32;
+/// A list that is so old is read again before an ADD hears that no block is free.
+const FRESH: Duration = Duration::from_secs(1);
+
+impl Keeper {
+    /// Claims the blocks of requested addresses.
+    pub(super) async fn claim_addresses(&mut self, waiting: &[Ask]) -> Result<()> {
+        let addresses: BTreeSet<_> = waiting
+            .iter()
+            .flat_map(|ask| &ask.needs)
+            .filter_map(|need| match need {
+                Need::Address(ip) => Some(*ip),
+                Need::Set(_) => None,
+            })
+            .collect();
+        for ip in addresses {
+            let range = self.kept.ledger.network.ranges().find(|range| range.fixed.contains(ip));
+            let Some(block) = range.map(|range| range.fixed.block(ip)) else { continue };
+            if self.kept.ledger.state(&block).is_none()
+                && !self.claim(block).await?
+                && self.is_freed(block).await?
+            {
+                self.claim(block).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a block that was claimed by another node is free by now.
+    async fn is_freed(&mut self, block: Block) -> Result<bool> {
+        let domain = &self.kept.ledger.network.domain;
+        let found = self.api.get(block, domain).await?;
+        self.claims.retain(|claim| claim.block != block);
+        let is_freed = found.is_none();
+        self.claims.extend(found);
+        Ok(is_freed)
+    }
+
+    /// Claims blocks for a set, and closes those that it does not need.
+    pub(super) async fn claim_for(&mut self, set: usize, waiting: &[Ask]) -> Result<()> {
+        let mut situation = self.situation(set, waiting).await?;
+        for _ in 0..situation.wanted() {
+            if !self.claim_one(set).await? {
+                break;
+            }
+        }
+        loop {
+            situation = self.situation(set, waiting).await?;
+            let Some(block) = situation.surplus(self.times.patience) else { return Ok(()) };
+            // An ADD may have got an address of it since.
+            let close = move |ledger: &mut Ledger, used: &BTreeSet<IpAddr>| {
+                let is_empty = used.range(block.first..=block.last()).next().is_none();
+                if is_empty {
+                    ledger.close(&block);
+                }
+                is_empty
+            };
+            if !self.kept.change(close).await? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Claims a free block for the set. Returns false if there is none.
+    async fn claim_one(&mut self, set: usize) -> Result<bool> {
+        let network = self.kept.ledger.network.clone();
+        let Some(ranges) = network.sets.get(set) else { return Ok(false) };
+        let hint = plan::hint(self.api.node(), &network.network);
+        // Others have taken these, or their objects are no claims.
+        let mut refused = BTreeSet::new();
+        for _ in 0..ATTEMPTS {
+            let mut taken = self.taken();
+            taken.extend(&refused);
+            match plan::next(ranges, hint, &taken) {
+                Some(block) if self.claim(block).await? => return Ok(true),
+                Some(block) => {
+                    refused.insert(block);
+                    if refused.len().is_multiple_of(MISSES) {
+                        self.list().await?;
+                    }
+                }
+                None if self.listed.is_some_and(|at| at.elapsed() < FRESH) => return Ok(false),
+                None => self.list().await?,
+            }
+        }
+        Ok(false)
+    }
+
+    /// The blocks that are not free: those of the last list, and those of the ledger.
+    fn taken(&self) -> BTreeSet<Block> {
+        let of_others = self.claims.iter().map(|claim| claim.block);
+        of_others.chain(self.kept.ledger.states().map(|(block, _)| block)).collect()
+    }
+
+    /// The steps *create* and *claimed*. Returns whether the block is open.
+    async fn claim(&mut self, block: Block) -> Result<bool> {
+        let Network { domain, network, .. } = self.kept.ledger.network.clone();
+        let slot = plan::free_slot(self.api.node(), &self.claims);
+        // The object may be there although the answer is lost: the next list tells.
+        let created =
+            self.api.create(block, &domain, &network, slot).await.inspect_err(|_| self.listed = None);
+        let claim = match created? {
+            Created::Done(claim) => claim,
+            // An answer may have been lost: then the object is ours.
+            Created::Taken => match self.api.get(block, &domain).await? {
+                Some(claim) => claim,
+                None => return Ok(false),
+            },
+        };
+        self.claims.retain(|known| known.block != block);
+        self.claims.push(claim.clone());
+        let store = self.api.store().to_owned();
+        let is_ours = self.kept.change(move |ledger, _| ledger.claimed(&claim, &store)).await?;
+        if is_ours {
+            log!("network {network}: has claimed block {}", block.name(&domain));
+        }
+        Ok(is_ours)
+    }
+
+    /// The steps *give_back* and *returned*, for each closed block.
+    pub(super) async fn give_back_closed(&mut self) -> Result<()> {
+        let closed: Vec<Block> = self.kept.ledger.blocks(State::Closed).collect();
+        for block in closed {
+            let Network { domain, network, .. } = self.kept.ledger.network.clone();
+            let found = self.api.get(block, &domain).await?;
+            let is_used = self
+                .kept
+                .change(move |_, used| used.range(block.first..=block.last()).next().is_some())
+                .await?;
+            let is_gone = match self.kept.ledger.give_back(&block, found.as_ref(), is_used) {
+                GiveBack::Not => false,
+                GiveBack::Gone => true,
+                GiveBack::Delete(claim) => self.api.delete(claim, &domain).await?,
+            };
+            if is_gone {
+                self.kept.change(move |ledger, _| ledger.returned(&block)).await?;
+                self.claims.retain(|claim| claim.block != block);
+                log!("network {network}: has given back block {}", block.name(&domain));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! ADDs on all nodes at once, while daemons and API server come and go.
+
+use std::net::Ipv4Addr;
+use std::thread::{scope, sleep};
+use std::time::{Duration, Instant};
+
+use cni_lab::testing::Random;
+use serde_json::{Value, json};
+
+use crate::lab::{Lan, Member, assert_unique, network};
+
+/// How many pods each node has.
+fn pods() -> usize {
+    std::env::var("FERRULE_SHARED_PODS").map_or(16, |pods| pods.parse().unwrap())
+}
+
+/// A thousand pods on three nodes, with the usual options.
+#[test]
+#[ignore = "slow: cargo test -p ferrule-node --test blocks -- --ignored --nocapture"]
+fn a_thousand_pods_need_at_most_a_hundred_requests() {
+    let lan = Lan::new();
+    let members = ["a", "b", "c"].map(|name| lan.quiet_member(name));
+    for member in &members {
+        member.start_with("");
+        member.answers();
+    }
+    let net = network("net", json!([[{"subnet": "10.20.0.0/20"}]]), 32);
+    let (begin, mut ips) = (Instant::now(), Vec::new());
+    for round in 0..25 {
+        let pods = (0..40).map(|pod| (&members[pod % 3], format!("pod{round}-{pod}")));
+        ips.extend(add_at_once(&net, pods));
+    }
+    let time = begin.elapsed();
+    assert_unique(&ips);
+    let requests = lan.server.requests().len();
+    println!("{} pods: {requests} requests, {time:?}", ips.len());
+    assert!(requests <= 100);
+}
+
+/// As many addresses as pods; the variable `FERRULE_SHARED_PODS` is a multiple of four. Each creation and deletion that is a third one
+/// loses its answer.
+#[test]
+fn no_address_is_given_twice_and_none_is_lost() {
+    let lan = Lan::new();
+    let members = ["a", "b", "c"].map(|name| lan.member(name));
+    let all = 3 * pods();
+    let last = Ipv4Addr::from_bits(Ipv4Addr::new(10, 20, 1, 0).to_bits() + u32::try_from(all).unwrap() - 1);
+    let range = json!({"subnet": "10.20.0.0/16", "rangeStart": "10.20.1.0", "rangeEnd": last.to_string()});
+    let net = network("net", json!([[range]]), 4);
+    lan.server.faults(|faults| faults.lost = Some(("create", 3)));
+    let ips = while_all_restart(&lan, &members, || {
+        let pods =
+            members.iter().flat_map(|member| (0..pods()).map(move |pod| (member, format!("pod{pod}"))));
+        add_at_once(&net, pods)
+    });
+    assert_eq!(ips.len(), all);
+    assert_unique(&ips);
+
+    // All pods end. Then one node gets every address.
+    lan.server.faults(|faults| faults.lost = Some(("delete", 3)));
+    for member in &members {
+        (0..pods()).for_each(|pod| member.del(&net, &format!("pod{pod}")));
+    }
+    let again = add_at_once(&net, (0..all).map(|pod| (&members[0], format!("again{pod}"))));
+    assert_unique(&again);
+    assert_eq!(lan.blocks_of("a").len(), all / 4);
+}
+
+/// The addresses of all pods.
+fn add_at_once<'m>(net: &Value, pods: impl Iterator<Item = (&'m Member, String)>) -> Vec<String> {
+    scope(|scope| {
+        let adds: Vec<_> =
+            pods.map(|(member, pod)| scope.spawn(move || member.add_until(net, &pod))).collect();
+        adds.into_iter().flat_map(|add| add.join().unwrap()).collect()
+    })
+}
+
+/// Kills daemons, and now and then the API server, at random points of the work.
+fn while_all_restart<T: Send>(lan: &Lan, members: &[Member; 3], work: impl FnOnce() -> T + Send) -> T {
+    let mut random = Random::seeded();
+    let mut pause = || sleep(Duration::from_millis(random.below(400) as u64));
+    scope(|scope| {
+        let work = scope.spawn(work);
+        for round in 0.. {
+            pause();
+            if work.is_finished() {
+                break;
+            }
+            match members.get(round % 4) {
+                Some(member) => {
+                    member.kill();
+                    member.start();
+                }
+                None => {
+                    lan.server.kill();
+                    pause();
+                    lan.server.revive();
+                }
+            }
+        }
+        work.join().unwrap()
+    })
+}

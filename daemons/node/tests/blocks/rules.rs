@@ -1,0 +1,157 @@
+//! What one rule of the protocol does.
+
+use std::time::{Duration, Instant};
+
+use cni_lab::Place as _;
+use cni_lab::testing::Expect as _;
+use serde_json::{Value, json};
+
+use crate::lab::{BLOCKS, Lan, assert_unique, network};
+
+const LEDGER: &str = "/run/ledgers/net.json";
+
+fn small(start: u8, end: u8) -> Value {
+    json!([[{"subnet": "10.20.0.0/24", "rangeStart": format!("10.20.0.{start}"), "rangeEnd": format!("10.20.0.{end}")}]])
+}
+
+#[test]
+fn pods_start_while_the_api_server_is_away_until_the_blocks_are_full() {
+    let lan = Lan::new();
+    let a = lan.member("a");
+    let net = network("net", small(8, 55), 4);
+    a.add_until(&net, "first");
+    a.until("a spare block", || lan.blocks_of("a").len() == 1);
+    lan.server.kill();
+    (0..3).for_each(|pod| drop(a.add(&net, &format!("pod{pod}"))));
+    // The first one waits for an answer; then the daemon knows.
+    let begin = Instant::now();
+    let error = a.call(&net, "ADD", "late").error();
+    assert!(error.code == 11 && error.contains("have no free address of network \"net\""), "{error}");
+    assert!(error.contains("onnect"), "the reason: {error}");
+    assert!(begin.elapsed() < Duration::from_secs(6));
+    a.kill();
+    let error = a.call(&net, "ADD", "late").error();
+    assert!(error.code == 11 && error.contains("remedy: start the daemon: ferrule-node blocks"), "{error}");
+    a.call(&net, "STATUS", "").ok();
+    // DEL and another ADD need neither.
+    a.del(&net, "pod0");
+    a.add(&net, "instead");
+    lan.server.revive();
+    a.start();
+    a.add_until(&net, "late");
+}
+
+#[test]
+fn an_operator_who_takes_a_block_from_a_live_node_is_told() {
+    let lan = Lan::new();
+    let (a, b) = (lan.member("a"), lan.quiet_member("b"));
+    let net = network("net", small(8, 11), 4);
+    let ips = a.add_until(&net, "pod");
+    a.check(&net, "pod", &ips).ok();
+    let [block] = &lan.blocks_of("a")[..] else { panic!("one block") };
+    lan.store.delete(&format!("{BLOCKS}/{block}"));
+    a.until("notice the loss", || a.log().contains("another node may give them too"));
+    a.check(&net, "pod", &ips).error().expect(999, "another node may give it too");
+    b.start();
+    let other = b.add_until(&net, "pod");
+    // The lost block gives no address; its pod ends, and the block comes back when the other node does not need it.
+    let error = a.call(&net, "ADD", "new").error();
+    assert!(error.code == 11 && error.contains("all blocks of the domain are claimed"), "{error}");
+    a.del(&net, "pod");
+    b.del(&net, "pod");
+    assert_eq!(a.add_until(&net, "new").len(), other.len());
+}
+
+#[test]
+fn after_a_boot_no_block_is_open_before_the_comparison() {
+    let lan = Lan::new();
+    let (a, b) = (lan.member("a"), lan.member("b"));
+    let net = network("net", small(8, 11), 1);
+    let ips: Vec<String> = (0..4).flat_map(|pod| a.add_until(&net, &format!("pod{pod}"))).collect();
+    // The machine stops, and an operator gives its blocks to others.
+    a.kill();
+    for block in lan.blocks_of("a") {
+        lan.store.delete(&format!("{BLOCKS}/{block}"));
+    }
+    let theirs: Vec<String> = (0..4).flat_map(|pod| b.add_until(&net, &format!("pod{pod}"))).collect();
+    let sorted = |mut ips: Vec<String>| {
+        ips.sort();
+        ips
+    };
+    assert_eq!(sorted(theirs), sorted(ips));
+    // It boots: its pods are gone, its ledger is of an earlier boot.
+    a.node
+        .sh(&format!(
+            "rm /run/stores/net/10.*; sed -i 's/\"boot\":\"[^\"]*\"/\"boot\":\"earlier\"/' {LEDGER}"
+        ))
+        .unwrap();
+    assert_eq!(a.call(&net, "ADD", "early").error().code, 11);
+    assert_eq!(a.call(&net, "STATUS", "").error().code, 50);
+    a.start();
+    a.answers();
+    let error = a.call(&net, "ADD", "early").error();
+    assert!(error.code == 11 && error.contains("all blocks of the domain are claimed"), "{error}");
+    (0..4).for_each(|pod| b.del(&net, &format!("pod{pod}")));
+    a.add_until(&net, "early");
+}
+
+#[test]
+fn configurations_that_contradict_each_other_are_refused() {
+    let lan = Lan::new();
+    let (a, b) = (lan.member("a"), lan.member("b"));
+    a.add_until(&network("net", small(8, 55), 4), "pod");
+    for (ranges, size) in [(small(8, 55), 8), (small(8, 99), 4), (json!([[{"subnet": "10.20.0.0/16"}]]), 4)] {
+        let error = b.call(&network("net", ranges, size), "ADD", "pod").error();
+        assert!(error.code == 7 && error.contains("the domain lan has other ranges"), "{error}");
+    }
+    assert!(lan.blocks_of("b").is_empty());
+    // The old configuration, and another network on the same subnet, on both nodes.
+    let mut ips = Vec::new();
+    for member in [&a, &b] {
+        for name in ["net", "other"] {
+            let net = network(name, small(8, 55), 4);
+            ips.extend((0..3).flat_map(|pod| member.add_until(&net, &format!("{name}{pod}"))));
+        }
+    }
+    assert_unique(&ips);
+}
+
+#[test]
+fn requested_addresses_come_from_their_blocks() {
+    let lan = Lan::new();
+    let (a, b) = (lan.member("a"), lan.member("b"));
+    let mut net = network("net", small(8, 55), 4);
+    net["args"] = json!({"cni": {"ips": ["10.20.0.41"]}});
+    assert_eq!(a.add_until(&net, "pod"), ["10.20.0.41"]);
+    assert_eq!(lan.blocks_of("a"), ["lan.10-20-0-40"]);
+    let error = b.call(&net, "ADD", "pod").error();
+    assert!(error.code == 11 && error.contains("10.20.0.41 is in a block of node a"), "{error}");
+    let error = a.call(&net, "ADD", "other").error();
+    assert!(error.contains("10.20.0.41 is not available"), "{error}");
+    a.del(&net, "pod");
+    assert_eq!(a.add_until(&net, "other"), ["10.20.0.41"]);
+}
+
+/// Both families, and one claim for each address.
+#[test]
+fn one_address_for_each_claim() {
+    let lan = Lan::new();
+    let a = lan.member("a");
+    let net = network(
+        "net",
+        json!([[{"subnet": "10.20.0.0/29"}], [{"subnet": "fd00:20::/125", "rangeEnd": "fd00:20::6"}]]),
+        1,
+    );
+    let ips: Vec<String> = (0..5).flat_map(|pod| a.add_until(&net, &format!("pod{pod}"))).collect();
+    assert_unique(&ips);
+    assert_eq!(ips.len(), 10);
+    let mut blocks = lan.blocks_of("a");
+    blocks.sort();
+    assert!(
+        blocks.contains(&"lan.10-20-0-6".to_owned())
+            && blocks.contains(&"lan.fd00-0020-0000-0000-0000-0000-0000-0006".to_owned())
+    );
+    assert_eq!(a.call(&net, "ADD", "more").error().code, 11);
+    (0..5).for_each(|pod| a.del(&net, &format!("pod{pod}")));
+    a.until("give back what it does not need", || lan.blocks_of("a").len() <= 2);
+}

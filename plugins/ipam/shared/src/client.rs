@@ -1,0 +1,42 @@
+//! Asks the daemon. Every wait has a limit.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cni_common::spec::{CniError, Code};
+use ferrule_blocks::wire::{Answer, LONGEST, PROTOCOL, Request, line};
+use ferrule_kernel::unix_stream::{SocketAddr, TimedStream};
+
+/// Sends the request and waits for the answer until the deadline.
+///
+/// # Errors
+/// Code 11 if the daemon does not answer; else what it says.
+pub fn ask(socket: &Path, request: &Request, deadline: Instant) -> Result<(), CniError> {
+    let answer = exchange(socket, request, deadline).map_err(|error| {
+        let msg =
+            format!("the daemon that claims addresses does not answer at {}: {error}", socket.display());
+        CniError::new(Code::TryAgainLater, msg).with_remedy("start the daemon: ferrule-node blocks")
+    })?;
+    let answer: Answer = serde_json::from_slice(&answer).map_err(|error| {
+        CniError::internal(format!("the peer at {} is not ferrule-node blocks: {error}", socket.display()))
+    })?;
+    if let Some(failure) = answer.failure {
+        return Err(CniError::new(Code::from(failure.code), failure.msg));
+    }
+    match answer.ferrule_blocks {
+        PROTOCOL => Ok(()),
+        theirs => Err(CniError::internal(format!(
+            "ferrule-node speaks version {theirs} of the protocol, this plugin version {PROTOCOL}; install both of one release"
+        ))),
+    }
+}
+
+fn exchange(socket: &Path, request: &Request, deadline: Instant) -> io::Result<Vec<u8>> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    let mut stream = TimedStream::connect(SocketAddr::from_pathname(socket)?, left)?;
+    stream.write_all(&line(request))?;
+    let mut answer = Vec::new();
+    BufReader::new(stream.take(LONGEST)).read_until(b'\n', &mut answer)?;
+    Ok(answer)
+}

@@ -1,0 +1,224 @@
+//! The `shared` CNI plugin: assigns addresses of a network that several nodes share.
+//!
+//! The daemon `ferrule-node blocks` claims blocks of addresses from the API server, and notes them in a ledger. This plugin gives out the
+//! addresses of the node's open blocks as `host-local` does, from the same kind of store. It asks the daemon only if the blocks are
+//! full, or if an address of another block is requested. It has no credentials.
+//!
+//! - [`config`] decodes and checks the keys.
+//! - [`client`] asks the daemon.
+//!
+//! The steps from the look at the ledger to the reservation are under the lock of the store, which the daemon takes before it changes the
+//! ledger: see [`ferrule_blocks::ledger`].
+
+#![deny(missing_docs)]
+
+pub mod client;
+pub mod config;
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind, Read as _};
+use std::net::IpAddr;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cni_common::plugin::{AddRequest, Attachment, Plugin, StatusRequest};
+use cni_common::spec::{AddResult, CniError, Code, Dns, IpConfig, SpecVersion};
+use ferrule_blocks::block::Block;
+use ferrule_blocks::ledger::{Ledger, MAX_FILE, State};
+use ferrule_blocks::wire::{Need, PROTOCOL, Request};
+use ferrule_kernel::{file, sysctl};
+use ferrule_kit::check::prev_result;
+use ferrule_reservations::reservations::Reservations;
+use ferrule_reservations::set::RangeSet;
+use ferrule_reservations::{alloc, check, resolv, status, verbs};
+
+use config::Shared;
+
+/// The plugin.
+pub const PLUGIN: Plugin =
+    Plugin { check: check_all, gc: verbs::gc, status: can_add, ..Plugin::new("shared", add, verbs::del) };
+
+/// How long ADD may take if the daemon has to claim blocks.
+const LIMIT: Duration = Duration::from_secs(15);
+/// How much longer ADD waits before each further look at the ledger.
+const PAUSE: Duration = Duration::from_millis(10);
+/// How long STATUS waits for the daemon.
+const STATUS: Duration = Duration::from_secs(2);
+
+fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
+    let shared = Shared::load(call.config, call.version, &call.env.args)?;
+    let dns = shared.config.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv::read)?;
+    let (attachment, deadline) = (Attachment::from(call), Instant::now() + LIMIT);
+    let mut pauses = 0..;
+    let ips = loop {
+        let needs = match attempt(&shared, &attachment)? {
+            Attempt::Done(ips) => break ips,
+            Attempt::Needs(needs) => needs,
+        };
+        client::ask(&shared.socket, &request(&shared, needs), deadline).map_err(|error| CniError {
+            msg: format!(
+                "the blocks of this node have no free address of network {:?}: {}",
+                shared.network.network, error.msg
+            ),
+            ..error
+        })?;
+        // Other ADDs may have taken what the daemon has claimed.
+        thread::sleep(PAUSE * pauses.next().unwrap_or_default());
+    };
+    Ok(AddResult { ips, routes: shared.config.routes, dns, ..AddResult::default() })
+}
+
+/// The outcome of a look at the blocks.
+enum Attempt {
+    Done(Vec<IpConfig>),
+    Needs(Vec<Need>),
+}
+
+/// Reserves an address of each range set out of the open blocks.
+fn attempt(shared: &Shared, attachment: &Attachment<'_>) -> Result<Attempt, CniError> {
+    let config = &shared.config;
+    let mut reservations = Reservations::new(&config.data_dir, attachment.network);
+    reservations.store.create()?;
+    let lock = reservations.store.lock()?;
+    let open: Vec<Block> = match read_ledger(shared)? {
+        Some(ledger) => ledger.open(&sysctl::boot_id()).collect(),
+        None => Vec::new(),
+    };
+    refuse_twice(&mut reservations, attachment, shared)?;
+    let stretches: Vec<(IpAddr, IpAddr)> = open.iter().map(|block| (block.first, block.last())).collect();
+    let parts: Vec<Option<RangeSet>> = config.sets.iter().map(|set| set.within(&stretches)).collect();
+    let needs = missing(shared, &open, &parts);
+    if !needs.is_empty() {
+        return Ok(Attempt::Needs(needs));
+    }
+    let sets: Vec<RangeSet> = parts.into_iter().flatten().collect();
+    let open = ferrule_reservations::config::Config { sets, ..config.clone() };
+    let outcome = alloc::allocate(&mut reservations, attachment, &open);
+    let outcome = match outcome {
+        Ok(ips) => Ok(Attempt::Done(ips)),
+        Err(error) => match full(&reservations, &open)? {
+            full if full.is_empty() => Err(error),
+            full => Ok(Attempt::Needs(full)),
+        },
+    };
+    reservations.finish(true);
+    drop(lock);
+    outcome
+}
+
+/// What ADD needs in addition to the open blocks, before it looks at the addresses in use.
+fn missing(shared: &Shared, open: &[Block], parts: &[Option<RangeSet>]) -> Vec<Need> {
+    let config = &shared.config;
+    let is_of_network = |ip: &&IpAddr| config.sets.iter().any(|set| set.contains(**ip));
+    let is_open = |ip: &IpAddr| open.iter().any(|block| block.contains(*ip));
+    let requested = config.requested.iter().filter(is_of_network);
+    let addresses = requested.clone().filter(|ip| !is_open(ip)).map(|ip| Need::Address(*ip));
+    let wants_any = |i: &usize| !requested.clone().any(|ip| config.sets[*i].contains(*ip));
+    let empty = (0..parts.len()).filter(|i| parts[*i].is_none()).filter(wants_any).map(Need::Set);
+    addresses.chain(empty).collect()
+}
+
+/// The sets without a free address, of those that no requested address is in.
+fn full(
+    reservations: &Reservations,
+    open: &ferrule_reservations::config::Config,
+) -> Result<Vec<Need>, CniError> {
+    let taken: BTreeSet<IpAddr> = reservations.store.addresses()?.into_iter().collect();
+    let wants_any = |set: &RangeSet| !open.requested.iter().any(|ip| set.contains(*ip));
+    let is_full = |set: &RangeSet| set.candidates(None).all(|ip| taken.contains(&ip));
+    let sets = open.sets.iter().enumerate().filter(|(_, set)| wants_any(set) && is_full(set));
+    Ok(sets.map(|(i, _)| Need::Set(i)).collect())
+}
+
+/// An attachment may have an address of a closed block, where [`alloc::allocate`] does not look.
+fn refuse_twice(
+    reservations: &mut Reservations,
+    attachment: &Attachment<'_>,
+    shared: &Shared,
+) -> Result<(), CniError> {
+    let held = reservations.of(attachment)?;
+    let is_of_network = |ip: &IpAddr| shared.config.sets.iter().any(|set| set.contains(*ip));
+    let mut present = held.iter().map(|(ip, _)| *ip).filter(is_of_network);
+    match present.find(|ip| !reservations.store.is_of_earlier_boot(*ip)) {
+        Some(ip) => Err(CniError::internal(format!(
+            "{ip} has been allocated to {}, duplicate allocation is not allowed",
+            attachment.container_id
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The node's blocks for the network; `None` before the first one.
+fn read_ledger(shared: &Shared) -> Result<Option<Ledger>, CniError> {
+    let path = &shared.ledger;
+    let broken = |why: String| CniError::new(Code::Io, format!("the ledger {}: {why}", path.display()));
+    let Some(text) = read(path).map_err(|error| broken(error.to_string()))? else { return Ok(None) };
+    let ledger = Ledger::parse(&text).map_err(broken)?;
+    let (theirs, ours) = (&ledger.network, &shared.network);
+    if (&theirs.domain, &theirs.data_dir) != (&ours.domain, &ours.data_dir)
+        && ledger.states().next().is_some()
+    {
+        return Err(CniError::invalid_config(format!(
+            "network {:?} has blocks of the domain {:?} with the stores in {}; this configuration has the domain {:?} and {}",
+            ours.network,
+            theirs.domain,
+            theirs.data_dir.display(),
+            ours.domain,
+            ours.data_dir.display()
+        ))
+        .with_remedy("give the network another name, or keep \"domain\" and \"dataDir\""));
+    }
+    Ok(Some(ledger))
+}
+
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let file = match file::open_own(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let mut text = Vec::new();
+    file.take(MAX_FILE).read_to_end(&mut text)?;
+    Ok(Some(text))
+}
+
+fn request(shared: &Shared, needs: Vec<Need>) -> Request {
+    Request { ferrule_blocks: PROTOCOL, network: Some(shared.network.clone()), needs }
+}
+
+/// CHECK: the reservation as host-local has it, and that the address's block is still this node's.
+fn check_all(call: &AddRequest<'_>) -> Result<(), CniError> {
+    let shared = Shared::load(call.config, call.version, &call.env.args)?;
+    let result = prev_result(call)?;
+    let mut reservations = Reservations::new(&shared.config.data_dir, call.config.name());
+    check::check(&mut reservations, &Attachment::from(call), &shared.config.sets, result).map_err(
+        |error| {
+            let msg = error.msg.replacen("host-local: ", "shared: ", 1);
+            CniError { msg, ..error }
+        },
+    )?;
+    let lost: Vec<Block> =
+        read_ledger(&shared)?.iter().flat_map(|ledger| ledger.blocks(State::Lost)).collect();
+    let mut ips = result.ips.iter().map(|ip| ip.address.ip());
+    match ips.find(|ip| lost.iter().any(|block| block.contains(*ip))) {
+        Some(ip) => Err(CniError::internal(format!(
+            "shared: address {ip} is in a block that this node no longer has: another node may give it too"
+        ))
+        .with_remedy("start the container anew")),
+        None => Ok(()),
+    }
+}
+
+/// STATUS: without an open block the daemon has to answer.
+fn can_add(call: &StatusRequest<'_>) -> Result<(), CniError> {
+    let unavailable = |error: CniError| CniError { code: Code::NotAvailable, ..error };
+    // STATUS has no CNI_ARGS. Its version is not known here.
+    let shared = Shared::load(call.config, SpecVersion::NEWEST, "").map_err(unavailable)?;
+    status::check_writable(&shared.config.data_dir.join(call.config.name()))?;
+    let ledger = read_ledger(&shared).map_err(unavailable)?;
+    if ledger.is_some_and(|ledger| ledger.open(&sysctl::boot_id()).next().is_some()) {
+        return Ok(());
+    }
+    let ping = Request { ferrule_blocks: PROTOCOL, network: None, needs: Vec::new() };
+    client::ask(&shared.socket, &ping, Instant::now() + STATUS).map_err(unavailable)
+}

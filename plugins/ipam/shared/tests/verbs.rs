@@ -1,0 +1,194 @@
+//! The plugin's verbs with ledgers that the test writes, and with peers that are no good daemon.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::IpAddr;
+use std::os::unix::net::UnixListener;
+
+use cni_lab::testing::{Expect, at_once, overlay, with_prev};
+use cni_lab::{KillPoint, Machine, Node};
+use cni_runner::{Attachment, Exec, Output};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_shared");
+
+/// A network with two blocks of eight addresses, the second of which is closed.
+struct Net {
+    dir: TempDir,
+    conf: Value,
+}
+
+impl Net {
+    fn new() -> Net {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        let conf = json!({ "cniVersion": "1.1.0", "name": "net", "type": "macvlan", "ipam": { "type": "shared", "domain": "lan",
+            "blockSize": 8, "subnet": "10.0.0.0/24", "dataDir": path("stores"), "ledgers": path("ledgers"), "socket": path("sock") } });
+        let net = Net { dir, conf };
+        fs::create_dir(net.dir.path().join("ledgers")).unwrap();
+        net.ledger(
+            &this_boot(),
+            json!([block("10.0.0.8", "open"), block("10.0.0.16", "closed"), block("10.0.0.24", "lost")]),
+        );
+        net
+    }
+
+    fn ledger(&self, boot: &str, blocks: Value) {
+        let ledger = json!({ "ferruleBlocks": 1, "network": "net", "domain": "lan", "dataDir": self.dir.path().join("stores"), "sets": [],
+            "boot": boot, "blocks": blocks });
+        fs::write(self.dir.path().join("ledgers/net.json"), ledger.to_string()).unwrap();
+    }
+
+    fn exec(&self, verb: &str, id: &str) -> Exec {
+        let mut exec = Exec::new(PROGRAM, verb)
+            .attachment(&Attachment::new(id, "/some/where", "eth0"))
+            .path("/some/path");
+        exec.inherit = false;
+        exec.stdin(self.conf.to_string())
+    }
+
+    fn call(&self, verb: &str, id: &str) -> Output {
+        self.exec(verb, id).run().unwrap()
+    }
+
+    fn check(&self, id: &str, ip: &str) -> Output {
+        let conf = with_prev(
+            &self.conf,
+            &json!({ "cniVersion": "1.1.0", "ips": [{ "address": format!("{ip}/24") }] }),
+        );
+        self.exec("CHECK", id).stdin(conf.to_string()).run().unwrap()
+    }
+
+    /// The addresses that are reserved.
+    fn reserved(&self) -> BTreeSet<IpAddr> {
+        let files = fs::read_dir(self.dir.path().join("stores/net")).into_iter().flatten();
+        files.filter_map(|file| file.unwrap().file_name().to_str()?.parse().ok()).collect()
+    }
+}
+
+fn block(first: &str, state: &str) -> Value {
+    json!({ "first": first, "size": 8, "state": state, "uid": first })
+}
+
+fn this_boot() -> String {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim().to_owned()
+}
+
+#[test]
+fn addresses_come_from_open_blocks_alone() {
+    let net = Net::new();
+    let calls: Vec<Exec> = (0..8).map(|n| net.exec("ADD", &format!("c{n}"))).collect();
+    let ips: BTreeSet<IpAddr> = at_once(&Machine, &calls)
+        .iter()
+        .flat_map(|output| output.ips())
+        .map(|ip| ip.parse().unwrap())
+        .collect();
+    assert_eq!(ips, (8..16).map(|n| IpAddr::from([10, 0, 0, n])).collect());
+    let error = net.call("ADD", "more").error();
+    error.expect(11, "the blocks of this node have no free address of network \"net\": the daemon that claims addresses does not answer");
+    assert!(error.contains("remedy: start the daemon: ferrule-node blocks"), "{error}");
+    net.call("STATUS", "").ok();
+    assert_eq!(net.call("ADD", "c3").error().pair().1.split(' ').nth(1), Some("has"), "a second ADD");
+    net.call("DEL", "c3").ok();
+    assert_eq!(net.call("ADD", "more").ips().len(), 1);
+}
+
+#[test]
+fn a_ledger_of_an_earlier_boot_opens_nothing() {
+    let net = Net::new();
+    net.ledger("earlier", json!([block("10.0.0.8", "open")]));
+    assert_eq!(net.call("ADD", "c").error().code, 11);
+    assert_eq!(net.call("STATUS", "").error().code, 50);
+    assert!(net.reserved().is_empty());
+}
+
+#[test]
+fn check_del_and_gc_need_no_daemon() {
+    let net = Net::new();
+    let [ip] = &net.call("ADD", "live").ips()[..] else { panic!("one address") };
+    net.check("live", ip).ok();
+    net.check("other", ip).error().expect(999, "shared: Failed to find address added by container other");
+    fs::write(net.dir.path().join("stores/net/10.0.0.25"), "lost\r\neth0").unwrap();
+    net.check("lost", "10.0.0.25").error().expect(999, "is in a block that this node no longer has");
+    let valid = json!({ "cni.dev/valid-attachments": [{ "containerID": "live", "ifname": "eth0" }] });
+    net.exec("GC", "").stdin(overlay(&net.conf, &valid).to_string()).run().unwrap().ok();
+    assert_eq!(net.reserved(), [ip.parse().unwrap()].into());
+    fs::remove_dir_all(net.dir.path().join("ledgers")).unwrap();
+    net.call("DEL", "live").ok();
+    assert!(net.reserved().is_empty());
+}
+
+#[test]
+fn a_network_keeps_its_domain_and_its_stores() {
+    let mut net = Net::new();
+    for (key, value) in [("domain", json!("other")), ("dataDir", json!("/run/elsewhere-of-the-test"))] {
+        let former = std::mem::replace(&mut net.conf["ipam"][key], value);
+        let error = net.call("ADD", "c").error();
+        error.expect(7, "has blocks of the domain \"lan\"");
+        net.conf["ipam"][key] = former;
+        let _ = fs::remove_dir_all("/run/elsewhere-of-the-test");
+    }
+    fs::write(net.dir.path().join("ledgers/net.json"), "{").unwrap();
+    net.call("ADD", "c").error().expect(5, "ledgers/net.json: EOF");
+    net.call("DEL", "c").ok();
+}
+
+/// What the peer answers, and code and text of the error.
+#[test]
+fn peers_that_are_no_good_daemon() {
+    let net = Net::new();
+    net.ledger(&this_boot(), json!([]));
+    let long = "x".repeat(2 << 20);
+    for (answer, code, said) in [
+        ("", 11, "closed the connection"),
+        ("HTTP/1.1 400 Bad Request\r\n\r\n", 999, "is not ferrule-node blocks"),
+        ("{\"ferruleBlocks\":2}\n", 999, "speaks version 2 of the protocol"),
+        ("{\"ferruleBlocks\":1,\"failure\":{\"code\":7,\"msg\":\"no \\u001b[1m\"}}\n", 7, "no "),
+        (&*long, 999, "is not ferrule-node blocks"),
+    ] {
+        let socket = net.dir.path().join("sock");
+        let _ = fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket).unwrap();
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = String::new();
+                BufReader::new(&stream).read_line(&mut request).unwrap();
+                assert!(request.contains("\"needs\":[{\"set\":0}]"), "{request}");
+                // The plugin reads no more than it needs.
+                let _ = stream.write_all(answer.as_bytes());
+            });
+            net.call("ADD", "c").error()
+        });
+        error.expect(code, said);
+    }
+    assert!(net.reserved().is_empty());
+}
+
+/// Kills ADD and DEL before each system call that is visible outside of the process: DEL leaves nothing.
+#[test]
+fn del_cleans_up_after_kills() {
+    let node = Node::new().unwrap();
+    for verb in ["ADD", "DEL"] {
+        let killable = || {
+            let net = Net::new();
+            net.call("ADD", "live").result();
+            if verb == "DEL" {
+                net.call("ADD", "killed").result();
+            }
+            let exec = net.exec(verb, "killed");
+            (net, exec)
+        };
+        let (_net, exec) = killable();
+        for point in KillPoint::all(&node, &exec).unwrap() {
+            let (net, exec) = killable();
+            point.kill(&node, &exec).unwrap();
+            net.call("DEL", "killed").ok();
+            assert_eq!(net.reserved().len(), 1, "{verb} killed {point}");
+        }
+    }
+}
