@@ -49,12 +49,20 @@ pub struct Process {
 /// # Errors
 /// The processes cannot be listed.
 pub fn processes(sight: &Sight, names: &Names) -> Result<Vec<Process>, String> {
+    processes_of(sight, names, pids(sight)?)
+}
+
+/// As [`processes`], of these numbers.
+///
+/// # Errors
+/// The own number is not known.
+pub fn processes_of(sight: &Sight, names: &Names, pids: Vec<u32>) -> Result<Vec<Process>, String> {
     // The number in the PID namespace that /proc shows.
     let own = fs::read_link("/proc/self").map_err(|error| unread("/proc/self", &error))?;
     let own = own.to_str().and_then(|pid| pid.parse().ok());
     let own: Vec<u32> = iter::successors(own, |pid| parent_of(*pid).filter(|pid| *pid > 1)).collect();
     let mut reader = Reader { sight, names, depth: depth("self"), in_cgroups: HashMap::new() };
-    let others = pids(sight)?.into_iter().filter(|pid| !own.contains(pid));
+    let others = pids.into_iter().filter(|pid| !own.contains(pid));
     Ok(others.filter_map(|pid| reader.process(pid)).collect())
 }
 
@@ -155,6 +163,11 @@ pub(super) fn lives(folder: &str) -> bool {
 
 fn parent_of(pid: u32) -> Option<u32> {
     stat(&format!("/proc/{pid}"))?.split(' ').nth(1)?.parse().ok()
+}
+
+/// Whether a process is in a PID namespace below the own one.
+pub(crate) fn is_inside(pid: u32) -> bool {
+    depth(&pid.to_string()) > depth("self")
 }
 
 /// How many PID namespaces the process is in, from that of `/proc` downwards. Everybody may read that.
