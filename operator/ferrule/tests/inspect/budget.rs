@@ -282,7 +282,7 @@ fn leaks_of_a_kind_share_a_look_and_a_change() {
     let before = changes(&f);
     // Each look at the node lists the cached results.
     let mut strace = Command::new("strace");
-    strace.args(["-o", "/run/looks", "-e", "trace=openat", "-P", "/var/lib/cni/results", PROGRAM]);
+    strace.args(["-o", "/run/looks", "-e", "trace=?open,openat", "-P", "/var/lib/cni/results", PROGRAM]);
     let output = f.node.exec(strace.args(f.words("gc --yes").split(' ')).env_remove("CNI_COMMAND")).unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let changed = changes(&f) - before;

@@ -163,8 +163,11 @@ fn foreign_objects_beside_claims_stop_nothing() {
     let (f, _added) = attached();
     write_record_of_the_ended(&f);
     let folder = format!("/run/ferrule/dra/{ENDED}");
-    for place in ["/run/ferrule/dra/%", &format!("{folder}/%.json"), "/run/ferrule/dra-attached/%.json"] {
+    for place in ["/run/ferrule/dra/%", "/run/ferrule/dra-attached/%.json"] {
         plant_all(&f.node, place);
+    }
+    for (number, (_, make)) in PLANTED.iter().enumerate() {
+        plant(&f.node, &format!("{folder}/f{number}.json"), make);
     }
     let run = |words: &str| {
         let mut command = Command::new("timeout");
@@ -201,8 +204,8 @@ fn speed_of_each_kind_claim_record() {
     let (f, _added) = attached();
     f.node
         .sh(&format!(
-            "for n in $(seq 5000); do mkdir /run/ferrule/dra/gone-$n
-             sed \"s/{UID}/gone-$n/; s/\\\"c1\\\"/\\\"c-$n\\\"/\" /run/ferrule/dra/{UID}/c1.json >/run/ferrule/dra/gone-$n/c-$n.json
+            "for n in $(seq 5000); do mkdir /run/ferrule/dra/dead-$n
+             sed \"s/{UID}/dead-$n/; s/\\\"c1\\\"/\\\"c-$n\\\"/\" /run/ferrule/dra/{UID}/c1.json >/run/ferrule/dra/dead-$n/c-$n.json
              done"
         ))
         .unwrap();

@@ -78,7 +78,7 @@ pub(super) fn records(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, Cni
         let failed = |error: std::io::Error| CniError::new(Code::Io, error.to_string());
         for pod in conf.records.pods().map_err(failed)? {
             for claim in conf.records.claims_of(&pod).map_err(failed)? {
-                // A file is a record only by its content. ferrule-nic names what is none.
+                // A file is a record only by its content. ferrule-nic names the others.
                 let Ok(Some(record)) = conf.records.read(&pod, &claim) else { continue };
                 let path = conf.records.path().join(&pod).join(format!("{claim}{JSON}"));
                 objects.entry(path).or_insert_with_key(|path| {

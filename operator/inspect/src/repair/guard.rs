@@ -113,6 +113,8 @@ mod tests {
     fn an_environment_tells_a_plugin() {
         let environ = |name: &str, value: &str| {
             let mut child = Command::new("cat").env(name, value).stdin(Stdio::piped()).spawn().unwrap();
+            // It is empty for a moment while the program starts.
+            while fs::read(format!("/proc/{}/environ", child.id())).unwrap().is_empty() {}
             let found = may_be_called(child.id());
             child.kill().unwrap();
             child.wait().unwrap();

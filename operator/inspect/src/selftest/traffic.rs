@@ -12,9 +12,7 @@ use ferrule_kernel::netns::enter;
 const LIMIT: Duration = Duration::from_secs(2);
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
-/// How often a datagram is sent until it has come.
-const SENDS: u32 = 4;
-/// How many connections of others may be open.
+/// How many connections of other programs may be open.
 const STRANGERS: usize = 64;
 
 /// Where a socket is: in a namespace, or on the node.
@@ -33,7 +31,7 @@ impl Place<'_> {
     }
 }
 
-/// Begins what the test sends, and nobody else knows it: a pod or a program can send to the test's sockets, too.
+/// The first bytes of what the test sends. A pod or another program can send to the test's sockets too, but does not know them.
 type Nonce = [u8; 8];
 
 fn nonce() -> io::Result<Nonce> {
@@ -89,7 +87,7 @@ fn accept(listener: &TcpListener, nonce: Nonce) -> io::Result<(TcpStream, Socket
             Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(PAUSE),
             Err(error) => return Err(error),
         }
-        // Nobody keeps the test from its own connection by many silent ones.
+        // Many silent connections must not keep the test from its own.
         waiting.drain(..waiting.len().saturating_sub(STRANGERS));
         let mut got = Nonce::default();
         let has_nonce = |(stream, _): &(TcpStream, _)| stream.peek(&mut got).is_ok() && got == nonce;
@@ -129,44 +127,27 @@ impl Pair {
         let (nonce, end) = (nonce()?, Instant::now() + limit);
         let mut datagram = vec![7; size.max(nonce.len())];
         datagram[..nonce.len()].copy_from_slice(&nonce);
-        // The address may be another one's than the near socket's: the node masquerades.
-        let from = deliver(&datagram, nonce, || self.near.send(&datagram), &self.far, end)?;
-        deliver(&datagram, nonce, || self.far.send_to(&datagram, from), &self.near, end).map(drop)
+        // Only once: the kernel learns the MTU of the way by the first one, and sends the next one in parts.
+        self.near.send(&datagram)?;
+        // The address may be another one than that of the near socket: the node masquerades.
+        let from = receive(&self.far, nonce, datagram.len(), end)?;
+        self.far.send_to(&datagram, from)?;
+        receive(&self.near, nonce, datagram.len(), end).map(drop)
     }
 }
 
-/// Sends until the datagram has come, because those of strangers may have filled the socket. Returns whose it is.
-fn deliver(
-    datagram: &[u8],
-    nonce: Nonce,
-    send: impl Fn() -> io::Result<usize>,
-    to: &UdpSocket,
-    end: Instant,
-) -> io::Result<SocketAddr> {
-    let mut got = vec![0; datagram.len() + 1];
-    let pause = end.saturating_duration_since(Instant::now()) / SENDS;
+/// Waits for the datagram that begins with the nonce. Returns whose it is.
+fn receive(socket: &UdpSocket, nonce: Nonce, size: usize, end: Instant) -> io::Result<SocketAddr> {
+    let mut got = vec![0; size + 1];
     loop {
-        send()?;
-        let again = end.min(Instant::now() + pause);
-        loop {
-            let left = again.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            to.set_read_timeout(Some(left))?;
-            match to.recv_from(&mut got) {
-                Ok((len, from)) if got[..len].starts_with(&nonce) => {
-                    let is_whole = len == datagram.len();
-                    return if is_whole { Ok(from) } else { Err(io::Error::other("it came in parts")) };
-                }
-                Err(error) if !matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-                    return Err(error);
-                }
-                _ => {}
-            }
-        }
-        if again == end {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
+        }
+        socket.set_read_timeout(Some(left))?;
+        let (len, from) = socket.recv_from(&mut got)?;
+        if got[..len].starts_with(&nonce) {
+            return if len == size { Ok(from) } else { Err(io::Error::other("it came in parts")) };
         }
     }
 }
@@ -242,6 +223,7 @@ mod tests {
                 let stranger = UdpSocket::bind((HOST, 0)).unwrap();
                 while !over.load(Ordering::Relaxed) {
                     stranger.send_to(&[7; 64], to).unwrap();
+                    thread::sleep(Duration::from_micros(100));
                 }
             });
             let outcome = (0..20).try_for_each(|_| pair.echo(64, Duration::from_secs(10)));
