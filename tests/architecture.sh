@@ -243,6 +243,15 @@ links_resolve() {
     done
 }
 
+# Each test that SECURITY.md names exists.
+named_tests_exist() {
+    local name
+    grep -oE '`[a-z0-9]+(_[a-z0-9]+){2,}`' SECURITY.md | tr -d '`' | sort -u | while read -r name; do
+        grep -rqE "fn $name\\(" --include='*.rs' cni-common kernel kit plugins daemons operator conformance ||
+            printf 'SECURITY.md: there is no test %s\n' "$name"
+    done
+}
+
 # Every page can be found from the list of pages.
 pages_are_listed() {
     local page
@@ -264,7 +273,7 @@ violations=0
 for rule in dependencies_point_downwards daemons_are_not_linked_into_the_plugins \
     only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
     crates_are_free crates_come_from_crates_io crates_come_in_one_version dependencies_are_precise tests_are_compiled_once \
-    only_host_local_and_installation_write_files only_tun_has_unsafe modules_have_no_circles files_are_short links_resolve pages_are_listed; do
+    only_host_local_and_installation_write_files only_tun_has_unsafe modules_have_no_circles files_are_short links_resolve named_tests_exist pages_are_listed; do
     found=$("$rule")
     [ -n "$found" ] || continue
     violations=$((violations + $(wc -l <<<"$found")))

@@ -40,6 +40,11 @@ impl StateFile {
         }
     }
 
+    /// The file as it is now; `None` if there is none.
+    pub fn seen(&self) -> Option<Seen> {
+        Seen::now(&self.path)
+    }
+
     /// Writes or replaces the file. Makes missing folders.
     ///
     /// # Errors

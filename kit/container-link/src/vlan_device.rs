@@ -5,6 +5,7 @@
 //! made by another program and is only used. The request that makes the device and the one that adds the first name are sent
 //! together, so a kill cannot come between them.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use cni_common::plugin::Attachment;
@@ -15,7 +16,7 @@ use ferrule_kernel::netlink::link::{self, IFF_UP, NewLink};
 use ferrule_kernel::netlink::{Link, LinkData, LinkId, Socket};
 use ferrule_kit::hash::sha512_hex;
 use ferrule_kit::steps::{Step, UndoStack};
-use ferrule_kit::{lock, socket};
+use ferrule_kit::{dead, lock, socket};
 
 const KIND: &str = "vlan";
 /// The beginning of the alternative names.
@@ -131,30 +132,39 @@ pub fn users<'l>(links: impl Iterator<Item = &'l Link>) -> impl Iterator<Item = 
 
 /// Removes the attachment from the users of its device, if it has one, and the device if it has no other user.
 pub fn release(attachment: &Attachment<'_>) -> Result<(), CniError> {
-    release_if(&mut socket::route()?, &user(attachment), &mut || true).map(drop)
+    let (mut socket, user) = (socket::route()?, user(attachment));
+    let find = |socket: &mut Socket| {
+        socket.link(LinkId::AltName(&user)).context(|| "look up the VLAN device of the attachment")
+    };
+    if find(&mut socket)?.is_none() {
+        return Ok(());
+    }
+    let _lock = lock()?;
+    find(&mut socket)?.map_or(Ok(()), |device| remove_users(&mut socket, &device, &[&user]))
 }
 
-/// Removes the user with this alternative name, if `is_dead` says so under the lock, and the device if it has no other user.
-/// Returns whether it has.
+/// Removes the users with these alternative names whom `are_dead` names under the lock, by one answer for each, and devices that have no
+/// other one. Returns whether each was there and is removed.
 ///
 /// # Errors
 /// Code 11 if another process keeps the lock; the kernel's error.
-pub fn release_if(
+pub fn release_dead(
     socket: &mut Socket,
-    user: &str,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
-    let find = |socket: &mut Socket| {
-        socket.link(LinkId::AltName(user)).context(|| "look up the VLAN device of the attachment")
-    };
-    if find(socket)?.is_none() {
-        return Ok(false);
-    }
+    named: &[String],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
     let _lock = lock()?;
-    match find(socket)? {
-        Some(device) if is_dead() => remove_users(socket, &device, &[user]).map(|()| true),
-        _ => Ok(false),
+    let devices = socket.links(Some(KIND)).context(|| "list the VLAN devices")?;
+    let found: BTreeSet<String> = users(devices.iter()).map(|(_, user)| user.to_owned()).collect();
+    let dead = dead::confirmed_names(named, &found, are_dead);
+    for device in &devices {
+        let lost: Vec<&str> =
+            device.alt_names.iter().map(String::as_str).filter(|name| dead.contains(*name)).collect();
+        if !lost.is_empty() {
+            remove_users(socket, device, &lost)?;
+        }
     }
+    Ok(named.iter().map(|name| dead.contains(name)).collect())
 }
 
 /// Removes the users of this network that are not valid from all VLAN devices.

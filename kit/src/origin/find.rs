@@ -177,7 +177,10 @@ fn chains(origin: &'static Origin, netfilter: &mut Socket, things: &mut Vec<Thin
 /// The addresses that a store holds; `None` if there is no store.
 fn addresses(store: &Path) -> io::Result<Option<Vec<IpAddr>>> {
     let entries = match fs::read_dir(store) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        // Something else may have the name.
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
         entries => entries?,
     };
     let mut held = Vec::new();

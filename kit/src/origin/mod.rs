@@ -1,5 +1,5 @@
-//! Objects that other cluster networks leave on a node: one table for `ferrule doctor` and for `ferrule-node cleanup
-//! --left-overs`. [`find`] looks for it.
+//! Objects that other cluster networks leave on a node: one table for `ferrule doctor`, for `ferrule-node cleanup --left-overs`, and for
+//! the plan of `ferrule-node`, which meets them in podCIDRs. [`find`] looks for all of one network.
 //!
 //! # References
 //! The sources of the projects in August 2026: flannel pkg/backend and pkg/trafficmngr, kind images/kindnetd, kube-router pkg/controllers and
@@ -123,11 +123,35 @@ pub fn named(name: &str) -> Option<&'static Origin> {
     ORIGINS.iter().find(|origin| origin.name == name)
 }
 
+/// The network that alone makes such a link. A bridge does not count: the plugin `bridge` makes one of this name, too.
+pub fn of_device(link: &Link) -> Option<&'static Origin> {
+    ORIGINS.iter().find(|origin| origin.has_device(link))
+}
+
+/// The network that alone makes routes with this protocol.
+pub fn of_protocol(protocol: u8) -> Option<&'static Origin> {
+    ORIGINS.iter().find(|origin| origin.protocol == Some(protocol))
+}
+
+/// Whether a bridge of this name may have been left by one of the networks.
+pub fn may_leave_bridge(name: &str) -> bool {
+    ORIGINS.iter().any(|origin| origin.bridge == Some(name))
+}
+
 impl Origin {
-    /// Whether the link is one of its devices.
+    /// The command that removes what it has left.
+    pub fn cleanup(&self) -> String {
+        format!("ferrule-node cleanup --left-overs {}", self.name)
+    }
+
+    /// Whether the link is one of its devices, or its bridge.
     pub fn owns(&self, link: &Link) -> bool {
         let is_bridge = self.bridge == Some(link.name.as_str()) && link.kind == "bridge";
-        is_bridge || self.devices.contains(&(link.name.as_str(), link.kind.as_str()))
+        is_bridge || self.has_device(link)
+    }
+
+    fn has_device(&self, link: &Link) -> bool {
+        self.devices.contains(&(link.name.as_str(), link.kind.as_str()))
     }
 
     /// Whether a chain of a table of iptables is its.
@@ -212,6 +236,9 @@ mod tests {
                 && !calico.has_rule("FORWARD", Some("KUBE-FORWARD"), None)
         );
         assert!(named("cilium").is_none());
+        assert_eq!(of_device(&link(2, "vxlan.calico", "vxlan", None)), Some(calico));
+        assert_eq!(of_device(&link(2, "cni0", "bridge", None)), None);
+        assert_eq!((of_protocol(80), of_protocol(4)), (Some(calico), None));
     }
 
     /// No origin takes a chain, table or link of ours, of Kubernetes or of another origin.

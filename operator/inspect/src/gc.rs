@@ -6,7 +6,7 @@ mod stores;
 use cni_common::spec::CniError;
 
 use crate::line::Line;
-use crate::model::{self, Object, Removal, Sockets, State};
+use crate::model::{self, Object, Sockets, State};
 use crate::node::{Node, Roots};
 use crate::selftest;
 use crate::totals;
@@ -85,12 +85,6 @@ pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(Line)) -> Resul
         };
         stores::release(&mut node, &leaks, &mut tell);
         shared::remove(&mut node, &mut sockets, &leaks, &mut tell);
-        for leak in &leaks {
-            if let Some(Removal::Asking(remove)) = node.objects[*leak].removal.take() {
-                let outcome = ask(&mut node, &mut sockets, *leak, &remove);
-                tell(&node, *leak, outcome);
-            }
-        }
         say(Line::new(format_args!("{removed} of {} leaks removed", leaks.len())));
         if let Some((_, left)) = former_test.filter(|_| failed == 0) {
             left.forget().map_err(CniError::internal)?;
@@ -112,25 +106,6 @@ pub fn collect(roots: &Roots, dry_run: bool, say: &mut dyn FnMut(Line)) -> Resul
         say(Line::new(format_args!("left out: {}", left_out.join("; "))));
     }
     Ok(failed == 0 && has_cache && left_out.is_empty())
-}
-
-/// Removes an object if its owner is still dead when its plugin asks.
-fn ask(node: &mut Node, sockets: &mut Sockets, leak: usize, remove: &model::Remove) -> Outcome {
-    let mut kept = None;
-    let answer = remove(sockets, &mut || {
-        node.judge_again(&[leak]);
-        match &node.objects[leak].state {
-            State::Dead(_) => true,
-            State::Alive(why) | State::Unknown(why) => {
-                kept = Some(why.clone());
-                false
-            }
-        }
-    });
-    match kept {
-        Some(why) if matches!(answer, Ok(false)) => Outcome::Kept(why),
-        _ => Outcome::from(&answer),
-    }
 }
 
 fn named(object: &Object) -> String {

@@ -9,14 +9,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use cni_common::plugin::Attachment;
 use cni_common::spec::CniError;
 use ferrule_bridge::mac_spoof::plan::Chains;
+use ferrule_dhcp::wire::Key;
+use ferrule_firewall::nft::Owned;
+use ferrule_host_device::state as device;
 use ferrule_host_local::store::Reserved;
 use ferrule_kernel::netlink::{Link, Socket};
 use ferrule_kit::presence::Presence;
 use ferrule_kit::socket;
 use ferrule_kit::state_file::Seen;
+use ferrule_policy::list::Announced;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
+use crate::read::Recorded;
 use crate::sight::Sight;
 use crate::text::scaled;
 
@@ -260,15 +265,6 @@ impl Object {
         Object { sign: Some(state).filter(|state| !matches!(state, State::Dead(_))), ..self }
     }
 
-    /// The object with the way to remove it.
-    #[must_use]
-    pub fn removed_by(
-        self,
-        remove: impl Fn(&mut Sockets, &mut dyn FnMut() -> bool) -> Result<bool, CniError> + 'static,
-    ) -> Self {
-        Object { removal: Some(Removal::Asking(Box::new(remove))), ..self }
-    }
-
     /// The object that is removed together with others of its kind.
     #[must_use]
     pub fn removed_with(self, shared: Shared) -> Self {
@@ -319,8 +315,6 @@ impl Sockets {
 
 /// How an object is removed.
 pub enum Removal {
-    /// One by one.
-    Asking(Box<Remove>),
     /// Many addresses that host-local has reserved share the evidence, and the holds of the lock.
     Reservation(Reservation),
     /// Many of one kind share the evidence, and the change.
@@ -348,8 +342,20 @@ pub enum Shared {
     MacSpoof(Chains),
     /// An IFB.
     Ifb(Link),
+    /// An address that iptables or firewalld opens, and the owner's label.
+    FirewallOpened((Owned, String)),
     /// A state file as it was listed.
     File(Seen),
+    /// A lease: the daemon's socket, and the attachment.
+    Lease((PathBuf, Key)),
+    /// A device that `host-device` has moved.
+    Device(Box<device::State>),
+    /// A user of a VLAN device, by its alternative name.
+    VlanUser(String),
+    /// A record of a claim.
+    ClaimRecord(Box<Recorded>),
+    /// A pod for which `ferrule-node` has not decided.
+    Undecided(Announced),
 }
 
 /// An address that host-local has reserved.
@@ -362,10 +368,6 @@ pub struct Reservation {
     /// The address and its file.
     pub reserved: Reserved,
 }
-
-/// Removes one object by its plugin's own code: takes the plugin's lock, asks whether the owner is still dead, removes.
-/// Returns whether it has removed something.
-pub type Remove = dyn Fn(&mut Sockets, &mut dyn FnMut() -> bool) -> Result<bool, CniError>;
 
 /// Writes a path, which may be no UTF-8.
 pub(crate) fn shown<S: Serializer>(path: &Path, serializer: S) -> Result<S::Ok, S::Error> {

@@ -14,8 +14,8 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::netns;
 
 pub use self::names::Names;
-pub(crate) use self::process::CALLED;
-pub use self::process::{Process, lacks, processes};
+pub(crate) use self::process::{CALLED, is_inside};
+pub use self::process::{Process, lacks, processes, processes_of};
 use crate::sight::{self, Sight, inode_of, mounted, unread};
 
 /// `ESRCH`: the process has ended.

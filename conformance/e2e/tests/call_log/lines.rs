@@ -15,7 +15,7 @@ fn a_line_for_each_call() {
     let conf = network_config(
         "bridge",
         "1.1.0",
-        &json!({"isGateway": true, "ipMasq": true, "ipam": host_local(&["10.1.2.0/24"])}),
+        &json!({"isGateway": true, "ipMasq": true, "token": "confsecret7", "ipam": host_local(&["10.1.2.0/24"])}),
     );
     let result = ctx.add(&attachment, &conf);
     let conf = with_prev(&conf, &result);
@@ -26,6 +26,8 @@ fn a_line_for_each_call() {
     ctx.call("VERSION", &attachment, &conf).result();
     ctx.del(&attachment, &conf);
 
+    // The configuration may have secrets.
+    ctx.node.sh(&format!("! grep -q confsecret7 {LOG}")).unwrap();
     let lines = lines(&ctx, LOG);
     let verbs: Vec<_> = lines.iter().map(|line| line["verb"].as_str().unwrap()).collect();
     assert_eq!(verbs, ["ADD", "CHECK", "ADD", "DEL"]);

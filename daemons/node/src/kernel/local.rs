@@ -9,6 +9,7 @@ use ferrule_kernel::netlink::route::MAIN_TABLE;
 use ferrule_kernel::netlink::stored_route::StoredRoute;
 use ferrule_kernel::netlink::{Error, Socket, addr, link};
 use ferrule_kernel::sysctl;
+use ferrule_kit::origin::{Origin, of_device};
 use ipnetwork::IpNetwork;
 
 use super::PROTOCOL;
@@ -40,6 +41,8 @@ pub struct Link {
     pub is_veth: bool,
     /// It is a VPN's, a tunnel or PPP: it carries packets of the addresses that its other end knows, and drops those of pods.
     pub is_tunnel: bool,
+    /// The other network that alone makes such a link.
+    pub origin: Option<&'static Origin>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +67,7 @@ impl From<link::Link> for Link {
     fn from(link: link::Link) -> Link {
         let is_loopback = link.flags & link::IFF_LOOPBACK != 0;
         Link {
+            origin: of_device(&link),
             mtu: link.mtu,
             is_up: link.is_up(),
             is_loopback,

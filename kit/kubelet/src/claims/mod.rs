@@ -12,7 +12,7 @@ pub mod network;
 pub mod record;
 
 pub use attached::{Attached, Outcome, Step};
-pub use folder::Folder;
+pub use folder::{Folder, Locked};
 pub use kubelet_state::KubeletState;
 pub use record::{Bus, Claimed, Cni, Link, PodRef, Record, Ref, Route};
 

@@ -11,7 +11,7 @@ use cni_common::plugin::Attachment;
 use cni_lab::testing::{Origin, ips_of};
 use cni_lab::{Place as _, TIMEOUT, bin_dir, eventually};
 use cni_runner::Network;
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::Digest as _;
 
 use crate::fixture::{Container, Fixture, PROGRAM, network};
@@ -29,8 +29,8 @@ fn plant(f: &Fixture, leaks: Range<u32>) {
     f.node.run(write).unwrap();
 }
 
-/// Runs gc on so many leaks, with ADDs beside it. Returns how long gc takes, and the ADDs alone and beside gc, the longest last.
-fn gc_beside_adds(program: &Path, leaks: u32, alone: usize) -> (Duration, [Vec<Duration>; 2]) {
+/// Runs gc on so many leaks, with ADDs beside it. Returns how long gc takes, its processor time, and the ADDs alone and beside gc, the longest last.
+fn gc_beside_adds(program: &Path, leaks: u32, alone: usize) -> ([Duration; 2], [Vec<Duration>; 2]) {
     let f = Fixture::new();
     let _living = f.add(Origin::Ours, "inspect-budget-live", 18701);
     plant(&f, 0..leaks);
@@ -53,7 +53,8 @@ fn gc_beside_adds(program: &Path, leaks: u32, alone: usize) -> (Duration, [Vec<D
     // The first one reads the files that no index lists.
     add();
     let mut alone: Vec<Duration> = (0..alone).map(|_| add()).collect();
-    let mut command = Command::new(program);
+    let mut command = Command::new("sh");
+    command.args(["-c", "\"$@\" && times >&2", "sh"]).arg(program);
     command.args(f.words("gc --yes").split(' ')).env_remove("CNI_COMMAND");
     let (took, mut beside) = thread::scope(|scope| {
         let gc = scope.spawn(|| {
@@ -65,7 +66,8 @@ fn gc_beside_adds(program: &Path, leaks: u32, alone: usize) -> (Duration, [Vec<D
         while !gc.is_finished() {
             beside.push(add());
         }
-        let (took, output) = gc.join().unwrap();
+        let (wall, output) = gc.join().unwrap();
+        let took = [wall, of_children(&String::from_utf8_lossy(&output.stderr))];
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         let last = said.lines().last().unwrap_or_default().to_owned();
         // An ADD that runs when gc lists the addresses is no leak any more when gc looks again.
@@ -87,7 +89,18 @@ fn gc_beside_adds(program: &Path, leaks: u32, alone: usize) -> (Duration, [Vec<D
 fn many_leaks_share_a_look_at_the_node() {
     let (took, [_, beside]) = gc_beside_adds(Path::new(PROGRAM), 3000, 0);
     let longest = beside.last().unwrap();
-    assert!(took.as_secs() < 60 && longest.as_secs() < 10, "{took:?}, an ADD {longest:?}");
+    // Of an ADD, most is waiting for a processor on a machine that does more.
+    assert!(took[1].as_secs() < 15 && longest.as_secs() < 10, "{took:?}, an ADD {longest:?}");
+}
+
+/// The processor time in the last line of the shell's `times`, such as `0m0.25s 0m1.00s`.
+fn of_children(said: &str) -> Duration {
+    let seconds = |word: &str| {
+        let (minutes, seconds) = word.strip_suffix('s')?.split_once('m')?;
+        Some(60.0 * minutes.parse::<f64>().ok()? + seconds.parse::<f64>().ok()?)
+    };
+    let found: Option<f64> = said.lines().last().and_then(|line| line.split(' ').map(seconds).sum());
+    Duration::from_secs_f64(found.unwrap_or_else(|| panic!("no times: {said}")))
 }
 
 /// Prints the figures that operator/inspect/README.md has. Measures the static program.
@@ -137,7 +150,7 @@ fn a_container_that_changes_its_addresses_keeps_only_its_own_objects() {
 }
 
 /// The kinds of leaks beside addresses that may be many, each with how to plant one of a container that does not exist.
-const KINDS: [(&str, Plant); 7] = [
+const KINDS: [(&str, Plant); 10] = [
     ("host port", |name, n| {
         // As the reference's nftables backend has them.
         let port = 1024 + n;
@@ -174,10 +187,29 @@ const KINDS: [(&str, Plant); 7] = [
         Planted::Links(format!("link add bwp{n:012x} type ifb\nlink set bwp{n:012x} alias \"{alias}\"\n"))
     }),
     ("tuning backup", |name, _| {
-        Planted::File(format!("/run/cni/tuning/{name}_eth0.json"), r#"{"mtu":1500}"#)
+        Planted::File(format!("/run/cni/tuning/{name}_eth0.json"), json!({"mtu": 1500}))
     }),
     ("flannel state", |name, _| {
-        Planted::File(format!("/var/lib/cni/flannel/{name}"), r#"{"name":"gone","type":"bridge"}"#)
+        Planted::File(format!("/var/lib/cni/flannel/{name}"), json!({"name": "gone", "type": "bridge"}))
+    }),
+    ("lease", |name, n| {
+        let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 216, 0, 0)) + n);
+        let lease = json!({"key": {"network": "gone", "containerId": name, "ifname": "eth0"},
+            "lease": {"address": address.to_string()}, "sandbox": {"path": "/run/netns/gone"}});
+        Planted::File(format!("/run/cni/dhcp.leases/{name}:eth0:gone"), lease)
+    }),
+    ("device", |name, n| {
+        let state = json!({"network": "gone", "containerId": name, "ifname": "eth0", "netns": "/run/netns/gone",
+            "name": format!("dev{n}"), "kind": "dummy"});
+        Planted::File(format!("/run/cni/host-device/{name}:eth0.json"), state)
+    }),
+    ("undecided", |name, n| {
+        // As a ruleset that was restored from text has them.
+        let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 217, 0, 0)) + n);
+        Planted::Rules(format!(
+            "add element inet ferrule_pods ingress4 {{ {address} comment \"{name}\" }}\n\
+             add element inet ferrule_pods egress4 {{ {address} comment \"{name}\" }}\n"
+        ))
     }),
 ];
 
@@ -185,7 +217,7 @@ const KINDS: [(&str, Plant); 7] = [
 enum Planted {
     Rules(String),
     Links(String),
-    File(String, &'static str),
+    File(String, Value),
 }
 
 /// A leak of this container, with a number.
@@ -204,7 +236,7 @@ fn plant_kind(f: &Fixture, kind: &str, plant: Plant, count: u32) {
     f.node.write_file("/run/planted.nft", &rules).unwrap();
     f.node.write_file("/run/planted.ip", &links).unwrap();
     f.node.sh("nft -f /run/planted.nft; ip -batch /run/planted.ip").unwrap();
-    let write = || files.iter().try_for_each(|(path, content)| std::fs::write(path, content));
+    let write = || files.iter().try_for_each(|(path, content)| std::fs::write(path, content.to_string()));
     f.node.run(write).unwrap().unwrap();
 }
 
@@ -212,7 +244,11 @@ fn plant_kind(f: &Fixture, kind: &str, plant: Plant, count: u32) {
 fn with_kinds() -> (Fixture, Container) {
     let f = Fixture::new();
     let living = f.add(Origin::Ours, "inspect-budget-kinds", 18703);
-    f.node.sh("nft 'add table ip cni_hostport; add chain ip cni_hostport hostports'; mkdir -p /var/lib/cni/flannel").unwrap();
+    f.node
+        .sh("nft 'add table ip cni_hostport; add chain ip cni_hostport hostports; add table inet ferrule_pods; \
+            add set inet ferrule_pods ingress4 {type ipv4_addr;}; add set inet ferrule_pods egress4 {type ipv4_addr;}'
+            mkdir -p /var/lib/cni/flannel /run/cni/dhcp.leases /run/cni/host-device")
+        .unwrap();
     (f, living)
 }
 
@@ -237,20 +273,29 @@ fn leaks_of_a_kind_share_a_look_and_a_change() {
     f.node.sh("nft 'add chain bridge nat other; add rule bridge nat other jump cni-br-iface-budget-mac-spoof-check-27-eth0'").unwrap();
     let leaks = f.leaks();
     for (kind, _) in kinds() {
-        let found = leaks.iter().filter(|leak| leak.starts_with(&format!("{kind} budget-"))).count();
+        // Without a label an object names no container.
+        let of_kind = [format!("{kind} budget-"), format!("{kind} - ")];
+        let found =
+            leaks.iter().filter(|leak| of_kind.iter().any(|of_kind| leak.starts_with(of_kind))).count();
         assert_eq!(found, EACH as usize, "{kind}: {leaks:#?}");
     }
     let before = changes(&f);
-    let output = f.run("gc --yes");
+    // Each look at the node lists the cached results.
+    let mut strace = Command::new("strace");
+    strace.args(["-o", "/run/looks", "-e", "trace=?open,openat", "-P", "/var/lib/cni/results", PROGRAM]);
+    let output = f.node.exec(strace.args(f.words("gc --yes").split(' ')).env_remove("CNI_COMMAND")).unwrap();
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let changed = changes(&f) - before;
+    let looks = f.node.sh("grep -c results /run/looks").unwrap();
     assert!(
         said.contains("cannot remove mac spoof check port gone of container budget-mac-spoof-check-27"),
         "{said}"
     );
-    assert!(said.contains(&format!("{} of {} leaks removed", 6 * EACH - 1, 6 * EACH)), "{said}");
+    let all = EACH * u32::try_from(kinds().count()).unwrap();
+    assert!(said.contains(&format!("{} of {all} leaks removed", all - 1)), "{said}");
     // The refused chain is in the share of the last five, which are then removed one by one.
     assert!(changed < EACH, "{changed} changes: {said}");
+    assert!((2..EACH).contains(&looks.trim().parse().unwrap()), "{looks} looks: {said}");
     f.node.sh("nft flush chain bridge nat other").unwrap();
     f.says("gc --yes");
     assert_eq!(f.leaks(), Vec::<String>::new());
@@ -261,15 +306,20 @@ fn leaks_of_a_kind_share_a_look_and_a_change() {
 #[test]
 #[ignore = "benchmark: cargo test -p ferrule --test inspect speed_of_each_kind -- --ignored --nocapture"]
 fn speed_of_each_kind() {
-    let program = bin_dir().unwrap().join("ferrule");
     let (f, _living) = with_kinds();
     for (kind, plant) in KINDS {
         plant_kind(&f, kind, plant, 5000);
-        let mut command = Command::new(&program);
-        command.args(f.words("gc --yes").split(' ')).env_remove("CNI_COMMAND");
-        let start = Instant::now();
-        let output = f.node.exec(&mut command).unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        println!("{kind}: {:?}; {}", start.elapsed(), said.lines().last().unwrap_or_default());
+        time_gc(&f, kind);
     }
+}
+
+/// Prints how long gc takes, how much processor time, and its last line.
+pub(crate) fn time_gc(f: &Fixture, kind: &str) {
+    let program = bin_dir().unwrap().join("ferrule");
+    let gc = f.words("gc --yes");
+    let script =
+        format!("{} {gc} >/run/said; times >/run/times; tail -qn 1 /run/said /run/times", program.display());
+    let start = Instant::now();
+    let said = f.node.sh(&script).unwrap();
+    println!("{kind}: {:?}; {}", start.elapsed(), said.trim().replace('\n', "; "));
 }

@@ -3,12 +3,12 @@
 use std::fs;
 use std::process::Command;
 
-use cni_lab::testing::{Origin, dra_manager_state, mac, try_link};
+use cni_lab::testing::{Origin, PLANTED, dra_manager_state, mac, plant, plant_all, try_link};
 use cni_lab::{Place as _, TIMEOUT, eventually};
 use cni_runner::Network;
 use serde_json::{Value, json};
 
-use crate::fixture::{Container, Fixture};
+use crate::fixture::{Container, Fixture, PROGRAM};
 
 const UID: &str = "0d3c1f2a-7d0b-4e21-8599-62581e335ed6";
 const ENDED: &str = "ffff1f2a-7d0b-4e21-8599-62581e335ed6";
@@ -155,4 +155,59 @@ fn write_record_of_the_ended(f: &Fixture) {
          >/run/ferrule/dra/{ENDED}/c9.json"
     ))
     .unwrap();
+}
+
+/// A foreign object in each folder, and then in the place of the kubelet's file.
+#[test]
+fn foreign_objects_beside_claims_stop_nothing() {
+    let (f, _added) = attached();
+    write_record_of_the_ended(&f);
+    let folder = format!("/run/ferrule/dra/{ENDED}");
+    for place in ["/run/ferrule/dra/%", "/run/ferrule/dra-attached/%.json"] {
+        plant_all(&f.node, place);
+    }
+    for (number, (_, make)) in PLANTED.iter().enumerate() {
+        plant(&f.node, &format!("{folder}/f{number}.json"), make);
+    }
+    let run = |words: &str| {
+        let mut command = Command::new("timeout");
+        command.args(["-k", "1", "20", PROGRAM]).args(f.words(words).split(' ')).env_remove("CNI_COMMAND");
+        let output = f.node.exec(&mut command).unwrap();
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{words}: {said}");
+        said
+    };
+    let record = format!("{folder}/c9.json");
+    for (kind, make) in PLANTED {
+        plant(&f.node, "/run/kubelet/dra_manager_state", make);
+        let said = run("gc --yes");
+        assert!(said.contains("0 of 0 leaks removed"), "{kind}: {said}");
+        run("inspect leaks");
+    }
+    f.node.sh("rm -rf /run/kubelet/dra_manager_state").unwrap();
+    kubelet_has(&f, &[("c1", UID)]);
+    let is_removed = || {
+        run("gc --yes");
+        f.node.sh(&format!("test -e {record} && echo yes || echo no")).unwrap().trim() == "no"
+    };
+    assert!(eventually(TIMEOUT, is_removed), "{}", run("inspect leaks"));
+    let devices = run("inspect devices");
+    assert!(devices.contains("inspect-claims-a"), "{devices}");
+    let left = f.node.sh(&format!("ls {folder} | wc -l; ls /run/ferrule/dra-attached | wc -l")).unwrap();
+    assert_eq!(left.split_whitespace().collect::<Vec<_>>(), ["9", "10"], "foreign objects stay");
+}
+
+/// Prints a figure that operator/inspect/README.md has. Measures the static program.
+#[test]
+#[ignore = "benchmark: cargo test -p ferrule --test inspect speed_of_each_kind -- --ignored --nocapture"]
+fn speed_of_each_kind_claim_record() {
+    let (f, _added) = attached();
+    f.node
+        .sh(&format!(
+            "for n in $(seq 5000); do mkdir /run/ferrule/dra/dead-$n
+             sed \"s/{UID}/dead-$n/; s/\\\"c1\\\"/\\\"c-$n\\\"/\" /run/ferrule/dra/{UID}/c1.json >/run/ferrule/dra/dead-$n/c-$n.json
+             done"
+        ))
+        .unwrap();
+    crate::budget::time_gc(&f, "claim record");
 }

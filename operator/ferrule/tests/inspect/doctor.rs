@@ -4,9 +4,10 @@ use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use cni_lab::testing::Origin;
-use cni_lab::{Place as _, Snapshot};
+use cni_lab::{Place as _, Snapshot, TIMEOUT, eventually};
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, PROGRAM};
@@ -118,7 +119,7 @@ fn a_sound_node_has_no_findings_and_a_broken_one_has_all() {
 #[test]
 fn a_program_that_listens_on_a_host_port_is_named() {
     let f = Fixture::new();
-    let _pod = f.add(Origin::Ours, "listened", 8122);
+    let pod = f.add(Origin::Ours, "listened", 8122);
     let conf = tempfile::tempdir().unwrap();
     let words = format!(
         "doctor --conf-dir {} --bin-dir {}",
@@ -138,6 +139,32 @@ fn a_program_that_listens_on_a_host_port_is_named() {
     let said = f.says(&format!("check --bin-dir {}", f.bin_dir(Origin::Ours).display()));
     assert!(said.contains("warning: host port 8122/tcp: ") && said.contains(&who), "{said}");
     assert!(said.ends_with("1 sound, 0 failed, 0 skipped\n"), "{said}");
+    // A container may have any number of open files. Its process comes before that of another listener.
+    let python = |script: &str| {
+        let mut command = Command::new("python3");
+        command.args(["-c", script]);
+        command
+    };
+    let many = "import os, resource, time
+resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
+for n in range(10000): os.dup(0)
+time.sleep(600)";
+    let many = pod.pod.spawn(python(many)).unwrap();
+    let _other = f.add(Origin::Ours, "listened-other", 8123);
+    let listen = "import socket, time; s = socket.create_server(('0.0.0.0', 8123)); time.sleep(600)";
+    let _listener = f.node.spawn(python(listen)).unwrap();
+    let files = format!("/proc/{}/fd", many.id());
+    assert!(eventually(TIMEOUT, || fs::read_dir(&files).unwrap().count() > 10_000));
+    let mut strace = Command::new("strace");
+    strace.args(["-o", "/run/links", "-e", "trace=?readlink,?readlinkat", PROGRAM]);
+    strace.args(f.words(&words).split(' ')).env_remove("CNI_COMMAND");
+    let is_named = || {
+        let said = String::from_utf8(f.node.exec(&mut strace).unwrap().stdout).unwrap();
+        said.contains("warning: host port 8123/tcp: python3 (process ")
+    };
+    assert!(eventually(TIMEOUT, is_named));
+    let looked = f.node.sh(&format!("grep -c {files}/ /run/links")).unwrap();
+    assert_eq!(looked.trim(), "1024");
 }
 
 #[test]

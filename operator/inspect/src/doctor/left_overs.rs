@@ -48,14 +48,12 @@ fn finding(found: &LeftOvers, pods: &BTreeSet<String>) -> Option<Finding> {
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let problem = format!("{name} does not run, and has left: {listed}{more}");
     if users.is_empty() {
-        let remedy = format!(
-            "ferrule-node cleanup --left-overs {name} --dry-run shows all; without --dry-run it removes them"
-        );
+        let remedy = format!("{} --dry-run shows all; without --dry-run it removes them", origin.cleanup());
         return Some(Finding::warning(SUBJECT, problem, remedy));
     }
     let of_pods = if pods.is_empty() { String::new() } else { format!(" (pods {})", pods.iter().join(", ")) };
     let problem = format!("{problem}; pods still use it: {}{of_pods}", users.iter().join(", "));
-    let remedy = format!("restart these pods, then ferrule-node cleanup --left-overs {name}");
+    let remedy = format!("restart these pods, then {}", origin.cleanup());
     Some(Finding::warning(SUBJECT, problem, remedy))
 }
 

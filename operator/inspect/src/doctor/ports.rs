@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt as _;
 
 use cni_common::spec::CniError;
 use ferrule_kernel::ip::from_octets;
@@ -19,6 +20,8 @@ use crate::sight::{self, unread};
 pub(super) const SUBJECT: &str = "host ports";
 /// Programs that keep other programs off the host ports of their containers by listening on these.
 const KEEPERS: [&str; 6] = ["conmon", "crio", "docker-proxy", "dockerd", "podman", "rootlessport"];
+/// How many open files of a process are looked at that is in another network namespace, as all processes of a container are.
+const MOST_INSIDE: usize = 1024;
 /// `TCP_LISTEN`, and `TCP_CLOSE`, which a UDP socket without a peer has.
 const LISTENS: [(&str, &str); 2] = [("tcp", "0A"), ("udp", "07")];
 
@@ -167,12 +170,18 @@ fn listener(file: &str, line: &str) -> Option<Listener> {
 /// A process of each of these sockets, and its name.
 fn processes(inodes: &BTreeSet<u64>) -> HashMap<u64, (u32, String)> {
     let mut found = HashMap::new();
+    let own = fs::metadata("/proc/thread-self/ns/net").map(|meta| meta.ino()).ok();
     let all = if inodes.is_empty() { None } else { fs::read_dir("/proc").ok() };
     for process in all.into_iter().flatten().flatten() {
+        if found.len() == inodes.len() {
+            break;
+        }
         let Some(pid) = process.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
             continue;
         };
+        let is_here = fs::metadata(process.path().join("ns/net")).is_ok_and(|meta| Some(meta.ino()) == own);
         let files = fs::read_dir(process.path().join("fd")).into_iter().flatten().flatten();
+        let files = files.take(if is_here { usize::MAX } else { MOST_INSIDE });
         for inode in files.filter_map(|file| socket_inode(fs::read_link(file.path()).ok()?.to_str()?)) {
             if inodes.contains(&inode) {
                 let name = sight::read(&format!("/proc/{pid}/comm")).unwrap_or_default();

@@ -8,14 +8,19 @@ use std::mem::discriminant;
 use cni_common::spec::CniError;
 use ferrule_bandwidth::gc as ifbs;
 use ferrule_bridge::mac_spoof;
+use ferrule_container_link::vlan_device;
+use ferrule_dhcp::list as dhcp;
 use ferrule_firewall::{list as allowed, nft as firewall};
+use ferrule_host_device::remove as devices;
 use ferrule_kit::state_file::Seen;
 use ferrule_masquerade::list as masquerade;
+use ferrule_policy::list as undecided;
 use ferrule_portmap::remove as host_ports;
 
 use super::Outcome;
 use crate::model::{Removal, Shared, Sockets, State};
 use crate::node::Node;
+use crate::read::remove_records;
 
 /// Removes the leaks of these that are still leaks. `say` gets each with its outcome.
 pub(super) fn remove(
@@ -45,11 +50,15 @@ pub(super) fn remove(
 fn at_once(kind: &Shared) -> usize {
     match kind {
         Shared::HostPorts(_) | Shared::HostPortsOfReference(_) => 64,
-        Shared::HostPortChains(_) | Shared::MasqueradeChain(_) | Shared::FirewallOfReference(_) => 8,
-        Shared::Masquerade(_) | Shared::Ifb(_) => 256,
+        Shared::HostPortChains(_)
+        | Shared::MasqueradeChain(_)
+        | Shared::FirewallOfReference(_)
+        | Shared::FirewallOpened(_) => 8,
+        Shared::Masquerade(_) | Shared::Ifb(_) | Shared::VlanUser(_) | Shared::ClaimRecord(_) => 256,
+        Shared::Undecided(_) => 64,
         Shared::Firewall(_) => firewall::AT_ONCE,
         Shared::MacSpoof(_) => mac_spoof::AT_ONCE,
-        Shared::File(_) => 1024,
+        Shared::File(_) | Shared::Lease(_) | Shared::Device(_) => 1024,
     }
 }
 
@@ -70,7 +79,7 @@ fn together(
         let is_dead = |at: &usize| matches!(node.objects[*at].state, State::Dead(_));
         objects.iter().map(is_dead).collect()
     });
-    if may_fail && answer.as_ref().is_ok_and(|done| done.iter().any(Result::is_err)) | answer.is_err() {
+    if may_fail && answer.is_err() {
         return false;
     }
     for (place, at) in objects.iter().enumerate() {
@@ -118,8 +127,15 @@ fn of_kind(sockets: &mut Sockets, all: &[&Shared], are_dead: &mut dyn FnMut() ->
         Some(Shared::FirewallOfReference(_)) => {
             allowed::remove_reference(netfilter, keys!(FirewallOfReference), are_dead)
         }
+        Some(Shared::FirewallOpened(_)) => allowed::remove_opened(netfilter, keys!(FirewallOpened), are_dead),
         Some(Shared::MacSpoof(_)) => mac_spoof::remove(netfilter, keys!(MacSpoof), are_dead),
         Some(Shared::Ifb(_)) => ifbs::remove(route, keys!(Ifb), are_dead),
+        Some(Shared::VlanUser(_)) => vlan_device::release_dead(route, keys!(VlanUser), are_dead),
+        Some(Shared::Undecided(_)) => undecided::remove(netfilter, keys!(Undecided), are_dead),
+        // Of these each may fail alone.
+        Some(Shared::Lease(_)) => return Ok(dhcp::release(keys!(Lease), are_dead)),
+        Some(Shared::Device(_)) => return Ok(devices::give_back_dead(keys!(Device), are_dead)),
+        Some(Shared::ClaimRecord(_)) => return remove_records(keys!(ClaimRecord), are_dead),
         Some(Shared::File(_)) => {
             let (files, dead): (&Vec<Seen>, _) = (keys!(File), are_dead());
             let remove = |(seen, is_dead): (&Seen, bool)| if is_dead { seen.remove() } else { Ok(false) };

@@ -1,20 +1,21 @@
 //! DRA claims: the devices that pods have by them, and the driver's records.
 
+use std::borrow::Borrow;
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cni_common::plugin::Attachment;
 use cni_common::spec::{CniError, Code, NetConf};
 use ferrule_claims::config::Conf;
 use ferrule_claims::{NAME, pod};
 use ferrule_kit::state_file::{self, JSON};
-use ferrule_kubelet::claims::{Attached, Record, Step};
+use ferrule_kubelet::claims::{Attached, Folder, KubeletState, Locked, Record, Step};
 
 use super::Scene;
 use super::files::{modified, state_file as object_of_file};
 use crate::cache::Cache;
-use crate::model::{Kind, Maker, Object, Owner, Sockets, State};
+use crate::model::{Kind, Maker, Object, Owner, Shared, Sockets, State};
 use crate::scene::{Names, Process, processes};
 
 /// Where the claims of the node are: the default places, and those that cached configurations name.
@@ -72,15 +73,17 @@ fn of_step(path: &Path, file: &Attached, step: &Step, scene: &Scene) -> Object {
 
 /// The records. One is a leak if the kubelet's state does not name the claim, and the pod has no sandbox.
 pub(super) fn records(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
-    let (mut objects, found) = (BTreeMap::new(), OnceCell::new());
+    let (mut objects, found, mut kubelet) = (BTreeMap::new(), OnceCell::new(), Kubelet::default());
     for conf in places(&scene.cache) {
         let failed = |error: std::io::Error| CniError::new(Code::Io, error.to_string());
         for pod in conf.records.pods().map_err(failed)? {
             for claim in conf.records.claims_of(&pod).map_err(failed)? {
+                // A file is a record only by its content. ferrule-nic names the others.
+                let Ok(Some(record)) = conf.records.read(&pod, &claim) else { continue };
                 let path = conf.records.path().join(&pod).join(format!("{claim}{JSON}"));
                 objects.entry(path).or_insert_with_key(|path| {
                     let found = found.get_or_init(|| processes(&scene.sight, &Names::default()));
-                    of_record(&conf, path, (&pod, &claim), (&scene.cache, found))
+                    of_record(&conf, path, record, (&scene.cache, found), &mut kubelet)
                 });
             }
         }
@@ -91,54 +94,79 @@ pub(super) fn records(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, Cni
 fn of_record(
     conf: &Conf,
     path: &Path,
-    (pod, claim): (&str, &str),
+    Record { claim, pod, devices, driver, .. }: Record,
     (cache, processes): (&Cache, &Result<Vec<Process>, String>),
+    kubelet: &mut Kubelet,
 ) -> Object {
-    let read = conf.records.read(pod, claim).ok().flatten();
-    let name = read.as_ref().map_or_else(
-        || claim.to_owned(),
-        |Record { claim, .. }| format!("{}/{}", claim.namespace, claim.name),
-    );
-    let of_pod = read.as_ref().map(|record| format!("{}/{}", record.claim.namespace, record.pod.name));
-    let devices = read
-        .as_ref()
-        .map(|record| record.devices.iter().map(|one| one.link.name.as_str()).collect::<Vec<_>>().join(" "));
+    let name = format!("{}/{}", claim.namespace, claim.name);
+    let devices: Vec<&str> = devices.iter().map(|one| one.link.name.as_str()).collect();
     let facts = [
-        ("pod", of_pod.unwrap_or_default()),
-        ("uid", pod.to_owned()),
-        ("devices", devices.unwrap_or_default()),
+        ("pod", format!("{}/{}", claim.namespace, pod.name)),
+        ("uid", pod.uid.clone()),
+        ("devices", devices.join(" ")),
     ];
     let object =
         Object::new(Kind::ClaimRecord, name, path.display().to_string(), Owner::default(), Maker::Ferrule);
-    let driver = read.map_or_else(|| conf.driver.clone(), |record| record.driver);
-    let sign =
-        alive_by_sandbox(pod, cache, processes).unwrap_or_else(|| by_kubelet(conf, &driver, pod, claim));
-    let (pod, claim, conf) = (pod.to_owned(), claim.to_owned(), conf.clone());
-    Object { since: modified(path), facts: facts.into(), sign: Some(sign), ..object }.removed_by(
-        move |_, is_dead| {
-            let failed = |error| CniError::new(Code::Io, format!("remove the record: {error}"));
-            let records = conf.records.lock().map_err(failed)?;
-            let is_named = || !matches!(by_kubelet(&conf, &driver, &pod, &claim), State::Dead(_));
-            if !is_dead() || is_named() {
-                return Ok(false);
-            }
-            records.remove(&pod, &claim).map_err(failed)
-        },
-    )
+    let recorded = Recorded { conf: Conf { driver, ..conf.clone() }, pod: pod.uid, claim: claim.uid };
+    let sign = alive_by_sandbox(&recorded.pod, cache, processes).unwrap_or_else(|| kubelet.state(&recorded));
+    let removal = Shared::ClaimRecord(Box::new(recorded));
+    Object { since: modified(path), facts: facts.into(), sign: Some(sign), ..object }.removed_with(removal)
 }
 
-/// What the kubelet says of a claim of the pod.
-fn by_kubelet(conf: &Conf, driver: &str, pod_uid: &str, claim_uid: &str) -> State {
-    let conf = Conf { driver: driver.to_owned(), ..conf.clone() };
-    let path = conf.kubelet_state();
-    match pod::kubelet_state(&conf) {
-        Err(error) => State::Unknown(error.msg),
-        Ok(None) => State::Unknown(format!("there is no {}", path.display())),
-        Ok(Some(state)) if state.of_pod(pod_uid).any(|claim| claim.uid == claim_uid) => {
-            State::Alive(format!("the kubelet's {} names the claim", path.display()))
+/// A record of a claim.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The places, and the driver that has written it.
+    conf: Conf,
+    /// The pod's UID.
+    pod: String,
+    /// The claim's UID.
+    claim: String,
+}
+
+/// What the kubelet has written, by file and driver. Each file is read once.
+#[derive(Default)]
+struct Kubelet(BTreeMap<(PathBuf, String), Result<Option<KubeletState>, CniError>>);
+
+impl Kubelet {
+    /// What it says of a claim of the pod.
+    fn state(&mut self, Recorded { conf, pod, claim }: &Recorded) -> State {
+        let path = conf.kubelet_state();
+        let read = || pod::kubelet_state(conf);
+        match self.0.entry((path.clone(), conf.driver.clone())).or_insert_with(read) {
+            Err(error) => State::Unknown(error.msg.clone()),
+            Ok(None) => State::Unknown(format!("there is no {}", path.display())),
+            Ok(Some(state)) if state.of_pod(pod).any(|one| one.uid == *claim) => {
+                State::Alive(format!("the kubelet's {} names the claim", path.display()))
+            }
+            Ok(Some(_)) => State::Dead(format!("the kubelet's {} does not name the claim", path.display())),
         }
-        Ok(Some(_)) => State::Dead(format!("the kubelet's {} does not name the claim", path.display())),
     }
+}
+
+/// Removes the records whom `are_dead` names by one answer for each, and whose claims the kubelet does not name: both are asked under the
+/// locks of the folders. Returns for each whether it was there and is removed.
+///
+/// # Errors
+/// Code 5 if a folder cannot be locked.
+pub fn remove(
+    records: &[impl Borrow<Recorded>],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<Result<bool, CniError>>, CniError> {
+    let failed = |error| CniError::new(Code::Io, format!("remove the record: {error}"));
+    let records: Vec<&Recorded> = records.iter().map(Borrow::borrow).collect();
+    let folders: BTreeMap<&Path, &Folder> =
+        records.iter().map(|one| (one.conf.records.path(), &one.conf.records)).collect();
+    let locks: Result<BTreeMap<&Path, Locked<'_>>, CniError> =
+        folders.into_iter().map(|(path, folder)| Ok((path, folder.lock().map_err(failed)?))).collect();
+    let (locks, dead, mut kubelet) = (locks?, are_dead(), Kubelet::default());
+    let outcome = |(recorded, is_dead): (&Recorded, bool)| match locks.get(recorded.conf.records.path()) {
+        Some(folder) if is_dead && matches!(kubelet.state(recorded), State::Dead(_)) => {
+            folder.remove(&recorded.pod, &recorded.claim).map_err(failed)
+        }
+        _ => Ok(false),
+    };
+    Ok(records.into_iter().zip(dead).map(outcome).collect())
 }
 
 /// A cached result, an attached file or a process that names the pod.

@@ -77,7 +77,7 @@ fn lease(socket: &Path, lease: Listed, scene: &Scene) -> Object {
     let name = if lease.address.is_empty() { "no address yet" } else { &lease.address };
     let object =
         Object::new(Kind::Lease, name.to_owned(), lease.path.display().to_string(), owner, Maker::Ferrule);
-    let socket = socket.to_owned();
+    let removal = Shared::Lease((socket.to_owned(), lease.key.clone()));
     Object {
         since: modified(&lease.path),
         addresses: lease.address.parse().into_iter().collect(),
@@ -85,10 +85,7 @@ fn lease(socket: &Path, lease: Listed, scene: &Scene) -> Object {
         ..object
     }
     .in_namespace(&lease.netns, &scene.sight)
-    .removed_by(move |_, is_dead| {
-        let Key { network, container_id, ifname } = &lease.key;
-        dhcp::release(&socket, Attachment { network, container_id, ifname }, is_dead)
-    })
+    .removed_with(removal)
 }
 
 /// The devices that `host-device` has moved. The reference keeps only an alias, in the container.
@@ -107,7 +104,7 @@ pub(super) fn devices(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, Cni
         let facts = known.map(|(key, value)| (key, value.to_owned())).collect();
         Object { facts, ..object }
             .in_namespace(&state.netns, &scene.sight)
-            .removed_by(move |_, is_dead| remove::give_back_if(&state, is_dead))
+            .removed_with(Shared::Device(Box::new(state)))
     };
     Ok(State::list().map(object).collect())
 }

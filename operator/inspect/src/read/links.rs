@@ -135,14 +135,13 @@ pub(super) fn vlan_users(_: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, 
         let is_nameless = owner.container.is_none();
         let place = format!("alternative name {user}");
         let object = Object::new(Kind::VlanUser, device.name.clone(), place, owner, Maker::Ferrule);
-        let user = user.to_owned();
         Object {
             facts: [("kind", device.kind.clone()), ("mtu", device.mtu.to_string())].into(),
             parent: Some(device.index),
             sign: is_nameless.then(|| State::Dead(UNUSED.to_owned())),
             ..object
         }
-        .removed_by(move |sockets, is_dead| vlan_device::release_if(&mut sockets.route, &user, is_dead))
+        .removed_with(Shared::VlanUser(user.to_owned()))
     };
     Ok(vlan_device::users(scene.links.iter().map(|(link, _)| link)).map(object).collect())
 }

@@ -8,6 +8,8 @@ mod nodes;
 mod policy;
 mod rules;
 
+pub use self::claims::{Recorded, remove as remove_records};
+
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::path::PathBuf;

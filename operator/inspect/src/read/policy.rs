@@ -6,16 +6,16 @@ use cni_common::spec::CniError;
 use ferrule_kernel::ip::from_octets;
 use ferrule_kit::owner;
 use ferrule_policy::elements::shown;
-use ferrule_policy::list::{self, Announced};
+use ferrule_policy::list::{Announced, announced};
 use ferrule_policy_kit::table::{LINKS, TABLE};
 
 use super::Scene;
-use crate::model::{Kind, Maker, Object, Owner, Sockets};
+use crate::model::{Kind, Maker, Object, Owner, Shared, Sockets};
 
 /// The elements of each owner. Without the owner metadata, as in a restored ruleset, the cached result with an address names it.
 pub(super) fn undecided(sockets: &mut Sockets, scene: &Scene) -> Result<Vec<Object>, CniError> {
-    let announced = list::announced(&mut sockets.netfilter)?;
-    Ok(announced.into_iter().map(|announced| object(announced, scene)).collect())
+    let found = announced(&mut sockets.netfilter)?;
+    Ok(found.into_iter().map(|announced| object(announced, scene)).collect())
 }
 
 fn object(announced: Announced, scene: &Scene) -> Object {
@@ -45,6 +45,5 @@ fn object(announced: Announced, scene: &Scene) -> Object {
         owner.unwrap_or_default(),
         Maker::Ferrule,
     );
-    Object { addresses, facts, is_by_address, ..object }
-        .removed_by(move |sockets, is_dead| list::remove(&mut sockets.netfilter, &announced, is_dead))
+    Object { addresses, facts, is_by_address, ..object }.removed_with(Shared::Undecided(announced))
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use cni_common::spec::CniError;
 use ferrule_bridge::mac_spoof;
 use ferrule_firewall::nft::{self, Owned};
-use ferrule_firewall::{forward_chain, iptables, list as allowed};
+use ferrule_firewall::{forward_chain, iptables};
 use ferrule_kit::owner;
 use ferrule_kit::presence::Presence;
 use ferrule_masquerade::{list as rules, plan};
@@ -152,9 +152,7 @@ fn of_label(owned: Owned, label: String) -> Object {
     if owned.is_pod() {
         return object.removed_with(Shared::Firewall((owned.address, label)));
     }
-    Object { is_by_address: true, ..object }.removed_by(move |sockets, is_dead| {
-        allowed::remove_opened(&mut sockets.netfilter, &owned, &label, is_dead)
-    })
+    Object { is_by_address: true, ..object }.removed_with(Shared::FirewallOpened((owned, label)))
 }
 
 /// The attachments that have chains of `macspoofchk`.

@@ -7,11 +7,11 @@ use std::fs::{self, File};
 use std::io::Read as _;
 
 use crate::cache::Entry;
-use crate::scene::{self, CALLED, Names, Namespace, Process, has_ended, pids, tasks};
+use crate::scene::{self, CALLED, Names, Namespace, Process, has_ended, is_inside, pids, tasks};
 use crate::sight::{Sight, inode_of};
 
 /// How much of an environment is read, in bytes. A larger one counts as that of a plugin until it is judged.
-const ENVIRONMENT: u64 = 1 << 20;
+const ENVIRONMENT: u64 = 64 << 10;
 
 /// The processes of the node.
 pub(super) struct Guard {
@@ -70,17 +70,19 @@ fn is_in(pid: u32, inode: u64) -> bool {
     namespaces.any(|link| link.to_str().and_then(inode_of) == Some(inode))
 }
 
-/// The plugins that run. A look at the environments is enough until one of them names a container.
+/// The plugins that run. Only what names a container in its environment is read as a whole, and nothing of a container: it can put any
+/// container's ID there, and have any number of processes.
 fn callers(sight: &Sight) -> Result<Vec<Process>, String> {
-    if !pids(sight)?.into_iter().any(may_be_called) {
+    let is_candidate = |pid: &u32| may_be_called(*pid) && !is_inside(*pid);
+    let candidates: Vec<u32> = pids(sight)?.into_iter().filter(is_candidate).collect();
+    if candidates.is_empty() {
         return Ok(Vec::new());
     }
-    let mut processes = scene::processes(sight, &Names::default())?;
+    let mut processes = scene::processes_of(sight, &Names::default(), candidates)?;
     let mut hidden = processes.iter().filter(|process| !process.is_inside);
     if let Some(why) = hidden.find_map(|process| process.unjudged.clone()) {
         return Err(why);
     }
-    // A container can put any container's ID into the environment of its processes.
     processes.retain(|process| process.container.is_some() && process.is_on_host);
     Ok(processes)
 }
@@ -111,6 +113,8 @@ mod tests {
     fn an_environment_tells_a_plugin() {
         let environ = |name: &str, value: &str| {
             let mut child = Command::new("cat").env(name, value).stdin(Stdio::piped()).spawn().unwrap();
+            // It is empty for a moment while the program starts.
+            while fs::read(format!("/proc/{}/environ", child.id())).unwrap().is_empty() {}
             let found = may_be_called(child.id());
             child.kill().unwrap();
             child.wait().unwrap();

@@ -12,8 +12,6 @@ use crate::sight::{self, Sight, flags, inode_of, stat, unread};
 const EXITING: u32 = 4;
 /// How much of the arguments and of the environment is read, in bytes. execve(2) takes at most 6 MiB; a process can have more later.
 const MOST: u64 = 8 << 20;
-/// The same of a process in a container, which may be one of thousands. No runtime and no plugin runs there.
-const MOST_INSIDE: u64 = 64 << 10;
 /// How often a process is read whose threads end meanwhile.
 const ATTEMPTS: usize = 3;
 
@@ -32,7 +30,8 @@ pub struct Process {
     /// Whether it is in the node's PID namespace, and it, or the process that started it, in the host's network namespace, as far as this
     /// is known. A plugin enters a container's namespace for a moment, but a runtime does not.
     pub is_on_host: bool,
-    /// Whether it is in a PID namespace below the node's: a container's process, and neither a plugin nor a runtime.
+    /// Whether it is in a PID namespace below the node's: a container's process, and neither a plugin nor a runtime. Neither its arguments
+    /// nor its environment count.
     pub is_inside: bool,
     /// The containers that it works for, of those that were asked about: its environment says that it is a plugin that was called for
     /// one, it has the ID as an argument as containerd-shim and conmon have, or its control group has the name.
@@ -49,12 +48,20 @@ pub struct Process {
 /// # Errors
 /// The processes cannot be listed.
 pub fn processes(sight: &Sight, names: &Names) -> Result<Vec<Process>, String> {
+    processes_of(sight, names, pids(sight)?)
+}
+
+/// As [`processes`], of these numbers.
+///
+/// # Errors
+/// The own number is not known.
+pub fn processes_of(sight: &Sight, names: &Names, pids: Vec<u32>) -> Result<Vec<Process>, String> {
     // The number in the PID namespace that /proc shows.
     let own = fs::read_link("/proc/self").map_err(|error| unread("/proc/self", &error))?;
     let own = own.to_str().and_then(|pid| pid.parse().ok());
     let own: Vec<u32> = iter::successors(own, |pid| parent_of(*pid).filter(|pid| *pid > 1)).collect();
     let mut reader = Reader { sight, names, depth: depth("self"), in_cgroups: HashMap::new() };
-    let others = pids(sight)?.into_iter().filter(|pid| !own.contains(pid));
+    let others = pids.into_iter().filter(|pid| !own.contains(pid));
     Ok(others.filter_map(|pid| reader.process(pid)).collect())
 }
 
@@ -87,10 +94,10 @@ impl Reader<'_> {
 
     fn read(&mut self, pid: u32, folder: &str) -> Option<Process> {
         let mut unjudged = None;
-        let mut read = |file: &str, most: u64| {
+        let mut read = |file: &str| {
             let path = format!("{folder}/{file}");
             let mut bytes = Vec::new();
-            let outcome = File::open(&path).and_then(|opened| opened.take(most).read_to_end(&mut bytes));
+            let outcome = File::open(&path).and_then(|opened| opened.take(MOST).read_to_end(&mut bytes));
             if let Err(error) = outcome.map_err(|error| (has_ended(folder, &error), error))
                 && let (false, error) = error
             {
@@ -99,15 +106,18 @@ impl Reader<'_> {
             bytes
         };
         let is_inside = depth(&pid.to_string()) > self.depth;
-        let most = if is_inside { MOST_INSIDE } else { MOST };
-        let arguments = read("cmdline", most);
-        // A process can remove its arguments, but it does not become a kernel thread by that.
-        if arguments.iter().all(|byte| *byte == 0) && sight::is_kernel_thread(pid) {
-            return None;
+        let (mut arguments, mut environment) = (Vec::new(), Vec::new());
+        // A container chooses those of its processes, and they may be long. Neither a runtime nor a plugin runs there.
+        if !is_inside {
+            arguments = read("cmdline");
+            // A process can remove its arguments, but it does not become a kernel thread by that.
+            if arguments.iter().all(|byte| *byte == 0) && sight::is_kernel_thread(pid) {
+                return None;
+            }
+            environment = read("environ");
         }
-        let environment = read("environ", most);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let (name, cgroup) = (text(read("comm", most)).trim_end().to_owned(), text(read("cgroup", most)));
+        let (name, cgroup) = (text(read("comm")).trim_end().to_owned(), text(read("cgroup")));
         let container = words(&environment).find_map(|word| word.strip_prefix(CALLED).map(str::to_owned));
         let mut works_for: BTreeSet<String> = words(&arguments)
             .chain(container.as_deref())
@@ -120,7 +130,6 @@ impl Reader<'_> {
         };
         works_for.extend(in_cgroup.iter().cloned());
         let is_on_host = container.is_some()
-            && !is_inside
             && (may_be_here(pid, self.sight)
                 || parent_of(pid).is_none_or(|parent| may_be_here(parent, self.sight)));
         Some(Process { pid, name, container, is_on_host, is_inside, works_for, cgroup, unjudged })
@@ -153,8 +162,13 @@ pub(super) fn lives(folder: &str) -> bool {
         && (flags(&fields).is_none_or(|flags| flags & EXITING == 0) || has_namespace())
 }
 
-fn parent_of(pid: u32) -> Option<u32> {
+pub(super) fn parent_of(pid: u32) -> Option<u32> {
     stat(&format!("/proc/{pid}"))?.split(' ').nth(1)?.parse().ok()
+}
+
+/// Whether a process is in a PID namespace below the own one.
+pub(crate) fn is_inside(pid: u32) -> bool {
+    depth(&pid.to_string()) > depth("self")
 }
 
 /// How many PID namespaces the process is in, from that of `/proc` downwards. Everybody may read that.

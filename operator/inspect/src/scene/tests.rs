@@ -2,7 +2,7 @@
 
 use std::process::{Child, Command, Stdio};
 
-use super::process::lives;
+use super::process::{lives, parent_of};
 use super::*;
 
 #[test]
@@ -87,21 +87,21 @@ fn a_process_without_arguments_is_no_kernel_thread() {
     assert_eq!(found.pid, child.id());
 }
 
-/// A container's process has any environment that it likes.
+/// A container's process has any environment and arguments that it likes: they are no sign of life of another container.
 #[test]
 fn a_caller_is_in_the_nodes_pid_namespace() {
     let mut child = Command::new("unshare");
-    child.args(["--pid", "--fork", "--kill-child", "sleep", "1000"]).env("CNI_CONTAINERID", "scene-caller");
-    let mut child = child.spawn().unwrap();
-    let named = |name: &str| {
-        let all = processes(&whole(), &Names::default()).unwrap();
-        all.into_iter().find(|one| one.container.as_deref() == Some("scene-caller") && one.name == name)
-    };
-    let [outside, inside] = ["unshare", "sleep"].map(|name| wait(|| named(name)));
+    child.args(["--pid", "--fork", "--kill-child", "sh", "-c", "sleep 1000; :", "scene-shim"]);
+    let mut child = child.env("CNI_CONTAINERID", "scene-caller").spawn().unwrap();
+    let names = || ["scene-caller", "scene-shim"].map(str::to_owned).into_iter().collect::<Names>();
+    let all = || processes(&whole(), &names()).unwrap();
+    let outside = wait(|| all().into_iter().find(|one| one.pid == child.id() && one.container.is_some()));
+    let inside =
+        wait(|| all().into_iter().find(|one| one.is_inside && parent_of(one.pid) == Some(child.id())));
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!((outside.is_on_host, inside.is_on_host), (true, false));
-    assert_eq!((outside.is_inside, inside.is_inside), (false, true));
+    assert_eq!((outside.is_inside, outside.works_for.len(), inside.works_for.len()), (false, 2, 0));
 }
 
 #[test]

@@ -12,6 +12,8 @@ use ferrule_kernel::netns::enter;
 const LIMIT: Duration = Duration::from_secs(2);
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
+/// How many connections of other programs may be open.
+const STRANGERS: usize = 64;
 
 /// Where a socket is: in a namespace, or on the node.
 #[derive(Clone, Copy)]
@@ -27,6 +29,15 @@ impl Place<'_> {
             Place::In(netns) => enter(netns, open)?,
         }
     }
+}
+
+/// The first bytes of what the test sends. A pod or another program can send to the test's sockets too, but does not know them.
+type Nonce = [u8; 8];
+
+fn nonce() -> io::Result<Nonce> {
+    let mut nonce = Nonce::default();
+    getrandom::fill(&mut nonce).map_err(io::Error::other)?;
+    Ok(nonce)
 }
 
 /// Connects from one place to a listener in another one, which has the address `at`; the connection goes to `to`, or there. Returns
@@ -48,11 +59,25 @@ pub(super) fn connect_within(
     to: Option<SocketAddr>,
     limit: Duration,
 ) -> io::Result<IpAddr> {
-    let listener = listener.open(|| TcpListener::bind(at))?;
-    listener.set_nonblocking(true)?;
+    let (_, _, seen) = connected(from, listener, at, to, limit)?;
+    Ok(seen.ip())
+}
+
+/// Both ends of a connection, and the address that the listener has seen.
+fn connected(
+    from: Place<'_>,
+    listener: Place<'_>,
+    at: SocketAddr,
+    to: Option<SocketAddr>,
+    limit: Duration,
+) -> io::Result<(TcpStream, TcpStream, SocketAddr)> {
+    let (listener, nonce) = (listener.open(|| TcpListener::bind(at))?, nonce()?);
     let to = to.unwrap_or(listener.local_addr()?);
-    let _stream = from.open(|| TcpStream::connect_timeout(&to, limit))?;
-    Ok(accept(&listener)?.1.ip())
+    let mut near = from.open(|| TcpStream::connect_timeout(&to, limit))?;
+    near.set_write_timeout(Some(limit))?;
+    near.write_all(&nonce)?;
+    let (far, seen) = accept(&listener, nonce)?;
+    Ok((near, far, seen))
 }
 
 /// Whether a route leads to an address. Sends nothing.
@@ -61,20 +86,32 @@ pub(super) fn has_route(from: Place<'_>, to: IpAddr) -> bool {
     from.open(|| UdpSocket::bind((any, 0))?.connect((to, 9))).is_ok()
 }
 
-fn accept(listener: &TcpListener) -> io::Result<(TcpStream, SocketAddr)> {
-    let end = Instant::now() + LIMIT;
-    loop {
+/// The connection that brings the nonce.
+fn accept(listener: &TcpListener, nonce: Nonce) -> io::Result<(TcpStream, SocketAddr)> {
+    let (end, mut waiting) = (Instant::now() + LIMIT, Vec::new());
+    listener.set_nonblocking(true)?;
+    while Instant::now() < end {
         match listener.accept() {
-            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < end => {
-                thread::sleep(PAUSE)
+            Ok((stream, seen)) => {
+                stream.set_nonblocking(true)?;
+                waiting.push((stream, seen));
             }
-            // Another program has answered.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                return Err(io::Error::other("the connection did not come to the pod"));
-            }
-            outcome => return outcome,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(PAUSE),
+            Err(error) => return Err(error),
+        }
+        // Many silent connections must not keep the test from its own.
+        waiting.drain(..waiting.len().saturating_sub(STRANGERS));
+        let mut got = Nonce::default();
+        let has_nonce = |(stream, _): &(TcpStream, _)| stream.peek(&mut got).is_ok() && got == nonce;
+        if let Some(at) = waiting.iter().position(has_nonce) {
+            let (mut stream, seen) = waiting.swap_remove(at);
+            stream.set_nonblocking(false)?;
+            stream.read_exact(&mut got)?;
+            return Ok((stream, seen));
         }
     }
+    // Another program has answered.
+    Err(io::Error::other("the connection did not come to the pod"))
 }
 
 /// Two sockets that send datagrams to each other.
@@ -99,40 +136,45 @@ impl Pair {
 
     /// Sends a datagram of this size there and back. The kernel sets "don't fragment" unless a datagram is larger than the link's MTU.
     pub(super) fn echo(&self, size: usize, limit: Duration) -> io::Result<()> {
-        let (sent, mut got) = (vec![7; size], vec![0; size + 1]);
-        self.near.set_read_timeout(Some(limit))?;
-        self.far.set_read_timeout(Some(limit))?;
-        // What an earlier call has waited for in vain.
-        for socket in [&self.near, &self.far] {
-            socket.set_nonblocking(true)?;
-            while socket.recv(&mut got).is_ok() {}
-            socket.set_nonblocking(false)?;
+        let (nonce, end) = (nonce()?, Instant::now() + limit);
+        let mut datagram = vec![7; size.max(nonce.len())];
+        datagram[..nonce.len()].copy_from_slice(&nonce);
+        // Only once: the kernel learns the MTU of the way by the first one, and sends the next one in parts.
+        self.near.send(&datagram)?;
+        // The address may be another one than that of the near socket: the node masquerades.
+        let from = receive(&self.far, nonce, datagram.len(), end)?;
+        self.far.send_to(&datagram, from)?;
+        receive(&self.near, nonce, datagram.len(), end).map(drop)
+    }
+}
+
+/// Waits for the datagram that begins with the nonce. Returns whose it is.
+fn receive(socket: &UdpSocket, nonce: Nonce, size: usize, end: Instant) -> io::Result<SocketAddr> {
+    let mut got = vec![0; size + 1];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
         }
-        self.near.send(&sent)?;
-        let (len, from) = self.far.recv_from(&mut got)?;
-        self.far.send_to(&sent[..len.min(size)], from)?;
-        let back = self.near.recv(&mut got)?;
-        if (len, back) == (size, size) { Ok(()) } else { Err(io::Error::other("it came in parts")) }
+        socket.set_read_timeout(Some(left))?;
+        let (len, from) = socket.recv_from(&mut got)?;
+        if got[..len].starts_with(&nonce) {
+            return if len == size { Ok(from) } else { Err(io::Error::other("it came in parts")) };
+        }
     }
 }
 
 /// How long this number of bytes takes from one place to another.
 pub(super) fn transfer(from: Place<'_>, to: Place<'_>, at: SocketAddr, size: usize) -> io::Result<Duration> {
-    let listener = to.open(|| TcpListener::bind(at))?;
-    listener.set_nonblocking(true)?;
-    let address = listener.local_addr()?;
-    let mut sender = from.open(|| TcpStream::connect_timeout(&address, LIMIT))?;
-    let (mut receiver, _) = accept(&listener)?;
-    receiver.set_nonblocking(false)?;
+    let (mut sender, mut receiver, _) = connected(from, to, at, None)?;
     receiver.set_read_timeout(Some(LIMIT))?;
-    sender.set_write_timeout(Some(LIMIT))?;
     let began = Instant::now();
     thread::scope(|scope| {
         let send = thread::Builder::new().spawn_scoped(scope, move || sender.write_all(&vec![7; size]))?;
         let (mut buffer, mut count) = (vec![0; 1 << 16], 0);
         while count < size {
             match receiver.read(&mut buffer)? {
-                0 => break,
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
                 len => count += len,
             }
         }
@@ -141,19 +183,29 @@ pub(super) fn transfer(from: Place<'_>, to: Place<'_>, at: SocketAddr, size: usi
     })
 }
 
-/// Asks a resolver for `localhost`, without recursion. Any answer counts.
+/// Asks a resolver for `localhost`, without recursion. Any answer counts that has the question's number.
 pub(super) fn resolve(from: Place<'_>, resolver: IpAddr) -> io::Result<()> {
-    const QUESTION: &[u8] = b"\x46\x54\0\0\0\x01\0\0\0\0\0\0\x09localhost\0\0\x01\0\x01";
+    const QUESTION: &[u8] = b"\0\0\0\x01\0\0\0\0\0\0\x09localhost\0\0\x01\0\x01";
     let any: IpAddr = if resolver.is_ipv4() { [0; 4].into() } else { [0; 16].into() };
     let socket = from.open(|| UdpSocket::bind((any, 0)))?;
     socket.connect((resolver, 53))?;
-    socket.set_read_timeout(Some(LIMIT))?;
-    socket.send(QUESTION)?;
-    let mut answer = [0; 512];
-    let len = socket.recv(&mut answer)?;
-    match answer[..len].starts_with(&QUESTION[..2]) {
-        true => Ok(()),
-        false => Err(io::Error::other("the answer is none of DNS")),
+    let number = &nonce()?[..2];
+    socket.send(&[number, QUESTION].concat())?;
+    let (end, mut answer, mut is_foreign) = (Instant::now() + LIMIT, [0; 512], false);
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let received = if left.is_zero() {
+            Err(ErrorKind::TimedOut.into())
+        } else {
+            socket.set_read_timeout(Some(left))?;
+            socket.recv(&mut answer)
+        };
+        match received {
+            Ok(len) if answer[..len].starts_with(number) => return Ok(()),
+            Ok(_) => is_foreign = true,
+            Err(_) if is_foreign => return Err(io::Error::other("the answer is none of DNS")),
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -162,5 +214,52 @@ pub(super) fn told(error: &io::Error) -> String {
     match error.kind() {
         ErrorKind::TimedOut | ErrorKind::WouldBlock => format!("no answer within {} s", LIMIT.as_secs()),
         _ => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+    #[test]
+    fn datagrams_of_others_are_passed_over() {
+        let pair = Pair::open((Place::Node, HOST), (Place::Node, HOST)).unwrap();
+        let (to, over) = (pair.far.local_addr().unwrap(), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let stranger = UdpSocket::bind((HOST, 0)).unwrap();
+                while !over.load(Ordering::Relaxed) {
+                    stranger.send_to(&[7; 64], to).unwrap();
+                    thread::sleep(Duration::from_micros(100));
+                }
+            });
+            let outcome = (0..20).try_for_each(|_| pair.echo(64, Duration::from_secs(10)));
+            over.store(true, Ordering::Relaxed);
+            outcome.unwrap();
+        });
+        assert!(pair.echo(8, Duration::ZERO).is_err());
+    }
+
+    #[test]
+    fn connections_of_others_are_passed_over() {
+        let listener = TcpListener::bind((HOST, 0)).unwrap();
+        let to = listener.local_addr().unwrap();
+        let connect = |bytes: &[u8]| {
+            let mut stream = TcpStream::connect(to).unwrap();
+            stream.write_all(bytes).unwrap();
+            stream
+        };
+        let mut strangers: Vec<TcpStream> = [&b""[..], b"stranger", b"s"].map(connect).into();
+        strangers.extend((0..STRANGERS + 8).map(|_| connect(b"")));
+        let own = connect(b"the nonce");
+        let (mut far, seen) = accept(&listener, *b"the nonc").unwrap();
+        let mut rest = [0];
+        far.read_exact(&mut rest).unwrap();
+        assert_eq!((rest[0], seen), (b'e', own.local_addr().unwrap()));
     }
 }

@@ -1,5 +1,6 @@
 //! DEL and GC: give the device back, and call IPAM.
 
+use std::borrow::Borrow;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,8 +9,8 @@ use cni_common::netns::ContainerNetns;
 use cni_common::plugin::{DelRequest, GcRequest, Verb};
 use cni_common::spec::{CniError, Context as _, Failures};
 use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
-use ferrule_kit::state_file::{self, stem};
-use ferrule_kit::{ipam, leftover, socket};
+use ferrule_kit::state_file::{self, Seen, stem};
+use ferrule_kit::{dead, ipam, leftover, socket};
 
 use crate::config::{bus_id_of, device_of};
 use crate::state::{self, FOLDER, State, is_fallback_name};
@@ -152,18 +153,31 @@ fn give_back_of(state: &State) -> Result<bool, CniError> {
     Ok(is_back || state.is_virtual())
 }
 
-/// Gives the device back and removes the state file, if that is still the same and `is_dead` says so. Returns whether it has.
-///
-/// # Errors
-/// The kernel's error, or a physical device has not come back to the host.
-pub fn give_back_if(state: &State, is_dead: &mut dyn FnMut() -> bool) -> Result<bool, CniError> {
-    let file = state.file();
-    let found = State::find(&file)?;
-    if found.as_ref() != Some(state) || !is_dead() {
-        return Ok(false);
-    }
-    if !give_back_of(state)? {
-        return Err(CniError::internal(format!("{:?} has not come back to the host yet", state.name)));
-    }
-    file.remove().map(|()| true)
+/// Gives back the devices whose state files are still the same and whose owners `are_dead` names, by one answer for each. A file that was
+/// written after the answer stays. Returns for each whether it was there and is given back, or the kernel's error; a physical device may
+/// not have come back to the host yet.
+pub fn give_back_dead(
+    states: &[impl Borrow<State>],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Vec<Result<bool, CniError>> {
+    let find = |state: &&State| {
+        let (file, is_same) = (state.file(), |found: &State| found == *state);
+        let seen = file.seen();
+        Ok(State::find(&file)?.filter(is_same).and(seen))
+    };
+    let states: Vec<&State> = states.iter().map(Borrow::borrow).collect();
+    let found: Vec<Result<Option<Seen>, CniError>> = states.iter().map(find).collect();
+    let is_there = found.iter().map(|seen| matches!(seen, Ok(Some(_)))).collect();
+    let dead = dead::confirmed(is_there, are_dead);
+    let outcome = |((state, seen), is_dead): ((&State, Result<Option<Seen>, CniError>), bool)| {
+        let (file, seen) = (state.file(), seen?);
+        if !is_dead || file.seen() != seen {
+            return Ok(false);
+        }
+        if !give_back_of(state)? {
+            return Err(CniError::internal(format!("{:?} has not come back to the host yet", state.name)));
+        }
+        file.remove().map(|()| true)
+    };
+    states.into_iter().zip(found).zip(dead).map(outcome).collect()
 }

@@ -23,30 +23,35 @@ pub fn remove(
     nft::delete_dead(socket, owned, are_dead)
 }
 
-/// Removes an address that iptables or firewalld opens for this owner, there and from the table, if `is_dead` says so. Returns whether it
-/// was there.
+/// Removes addresses that iptables or firewalld opens for their owners, the label beside each, there and from the table. `are_dead` is
+/// asked under the lock, for one answer for each. Returns for each whether it was there and is removed.
 ///
 /// # Errors
 /// Code 11 if another process keeps the lock for iptables; all steps that failed.
 pub fn remove_opened(
     socket: &mut Socket,
-    owned: &Owned,
-    owner: &str,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
+    opened: &[(Owned, String)],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
     let lock = lock::iptables()?;
-    if !is_dead() {
-        return Ok(false);
+    let answers = are_dead();
+    let dead = opened.iter().zip(&answers).filter(|(_, is_dead)| **is_dead);
+    let dead: Vec<Owned> = dead.map(|((owned, _), _)| owned.clone()).collect();
+    if dead.is_empty() {
+        return Ok(vec![false; opened.len()]);
     }
+    let addresses: Vec<IpAddr> = dead.iter().map(|owned| owned.address).collect();
     let mut failures = Failures::default();
     let conf = removal()?;
     let node = nft::node(socket, conf.mark_bit)?;
-    failures.keep(iptables::delete(socket, &node, &[owned.address], true));
-    verbs::remove_sources(&conf, std::slice::from_ref(owned));
+    failures.keep(iptables::delete(socket, &node, &addresses, true));
+    verbs::remove_sources(&conf, &dead);
     drop(lock);
     failures.into_result()?;
-    let removed = nft::delete_dead(socket, &[(owned.address, owner.to_owned())], &mut || vec![is_dead()])?;
-    Ok(removed.contains(&true))
+    let labelled: Vec<(IpAddr, String)> =
+        opened.iter().map(|(owned, label)| (owned.address, label.clone())).collect();
+    let mut still_dead = || answers.iter().zip(are_dead()).map(|(before, now)| *before && now).collect();
+    nft::delete_dead(socket, &labelled, &mut still_dead)
 }
 
 /// As [`remove`], of the reference's rules of addresses, from iptables under its lock.

@@ -8,6 +8,7 @@ use ferrule_kernel::nftables::{
 };
 use ferrule_kernel::retry::retry;
 use ferrule_kit::check::ensure;
+use ferrule_kit::dead;
 use ferrule_kit::owner::describe;
 use ferrule_policy_kit::table::{self, SETS, TABLE};
 
@@ -148,36 +149,42 @@ pub fn list(socket: &mut Socket) -> Result<Vec<Found>, CniError> {
     Ok(all)
 }
 
-/// Deletes those of the elements that `is_wanted` still accepts, if `is_dead` says so: it is asked at a generation of the ruleset, and the
-/// kernel refuses the batch after any change of it, such as an ADD. Returns whether something is deleted.
+/// Deletes those of the elements that `is_wanted` still accepts, by the element's place in `found` and what it is now, and for which
+/// `are_dead` says so, by one answer for each of `found`: it is asked at a generation of the ruleset, and the kernel refuses the batch
+/// after any change of it, such as an ADD. Returns whether each is deleted.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses a batch, or after 200 concurrent changes.
 pub fn delete(
     socket: &mut Socket,
     found: &[Found],
-    is_wanted: &dyn Fn(&Element) -> bool,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
-    let mut deleted = false;
+    is_wanted: &dyn Fn(usize, &Element) -> bool,
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
+    let mut deleted = Vec::new();
     for part in found.chunks(Batch::ROOM / 2) {
         let wanted: Vec<(&str, &[u8])> =
             part.iter().map(|one| (one.set, one.element.key.as_slice())).collect();
-        deleted |= retry(ATTEMPTS, Error::is_outdated, || {
-            let generation = generation(socket)?;
-            let now = find_elements(socket, TABLE, &wanted)?;
-            let mut batch = Batch::new();
-            for ((set, key), _) in
-                wanted.iter().zip(now).filter(|(_, now)| now.as_ref().is_some_and(is_wanted))
-            {
-                batch.delete_elements(TABLE, set, &[key.to_vec()]);
-            }
-            if batch.is_empty() || !is_dead() {
-                return Ok(false);
-            }
-            batch.commit_at(socket, generation).map(|()| true)
-        })
-        .context(|| format!("remove the pod from table {TABLE}"))?;
+        let first = deleted.len();
+        deleted.extend(
+            retry(ATTEMPTS, Error::is_outdated, || {
+                let generation = generation(socket)?;
+                let now = find_elements(socket, TABLE, &wanted)?.into_iter().enumerate();
+                let is_there =
+                    now.map(|(at, now)| now.is_some_and(|element| is_wanted(first + at, &element))).collect();
+                let mut of_part = || are_dead().into_iter().skip(first).take(part.len()).collect();
+                let dead = dead::confirmed(is_there, &mut of_part);
+                let mut batch = Batch::new();
+                for ((set, key), _) in wanted.iter().zip(&dead).filter(|(_, is_dead)| **is_dead) {
+                    batch.delete_elements(TABLE, set, &[key.to_vec()]);
+                }
+                if batch.is_empty() {
+                    return Ok(dead);
+                }
+                batch.commit_at(socket, generation).map(|()| dead)
+            })
+            .context(|| format!("remove the pod from table {TABLE}"))?,
+        );
     }
     Ok(deleted)
 }

@@ -36,15 +36,28 @@ fn owner(element: &Element) -> (Option<String>, String) {
     (label_of(element).map(str::to_owned), element.comment.clone().unwrap_or_default())
 }
 
-/// Removes the elements that still have this owner, if `is_dead` says so. Returns whether there was one.
+/// Removes the elements that still have these owners, for whom `are_dead` says so by one answer for each. Returns whether each had one.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses a batch.
 pub fn remove(
     socket: &mut Socket,
-    announced: &Announced,
-    is_dead: &mut dyn FnMut() -> bool,
-) -> Result<bool, CniError> {
-    let is_same = |now: &Element| owner(now) == (announced.label.clone(), announced.comment.clone());
-    elements::delete(socket, &announced.found, &is_same, is_dead)
+    announced: &[Announced],
+    are_dead: &mut dyn FnMut() -> Vec<bool>,
+) -> Result<Vec<bool>, CniError> {
+    let of_elements = || announced.iter().enumerate().flat_map(|(at, one)| one.found.iter().map(move |_| at));
+    let (places, found): (Vec<usize>, Vec<Found>) =
+        of_elements().zip(announced.iter().flat_map(|one| &one.found).cloned()).unzip();
+    let is_same = |at: usize, now: &Element| {
+        let one = &announced[places[at]];
+        owner(now) == (one.label.clone(), one.comment.clone())
+    };
+    let mut of_owners = || {
+        let dead = are_dead();
+        places.iter().map(|at| dead.get(*at) == Some(&true)).collect()
+    };
+    let deleted = elements::delete(socket, &found, &is_same, &mut of_owners)?;
+    let mut removed = vec![false; announced.len()];
+    places.iter().zip(deleted).for_each(|(at, is_deleted)| removed[*at] |= is_deleted);
+    Ok(removed)
 }

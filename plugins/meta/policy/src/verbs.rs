@@ -93,7 +93,8 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
 fn remove(socket: &mut Socket, owner: &Owner) -> Result<bool, CniError> {
     let mut found = elements::list(socket)?;
     found.retain(|Found { element, .. }| owner.owns(element));
-    elements::delete(socket, &found, &|element| owner.owns(element), &mut || true)
+    let is_own = |_, element: &_| owner.owns(element);
+    Ok(elements::delete(socket, &found, &is_own, &mut || vec![true; found.len()])?.contains(&true))
 }
 
 /// GC: removes the elements of the network's attachments that are not valid.
@@ -107,8 +108,8 @@ pub fn gc(call: &GcRequest<'_>) -> Result<(), CniError> {
     let mut socket = netfilter()?;
     let mut found = elements::list(&mut socket)?;
     found.retain(|Found { element, .. }| label_of(element).is_some_and(is_dead));
-    let dead = |element: &_| label_of(element).is_some_and(is_dead);
-    elements::delete(&mut socket, &found, &dead, &mut || true).map(drop)
+    let is_lost = |_, element: &_| label_of(element).is_some_and(is_dead);
+    elements::delete(&mut socket, &found, &is_lost, &mut || vec![true; found.len()]).map(drop)
 }
 
 /// STATUS: checks that the kernel has nf_tables.

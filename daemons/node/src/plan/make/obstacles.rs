@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ferrule_kernel::ip::IpFamily;
+use ferrule_kit::origin::of_protocol;
 use ipnetwork::IpNetwork;
 
 use super::Facts;
@@ -174,7 +175,12 @@ impl Things<'_> {
         }
         let (dst, protocol) = (route.dst, route.protocol);
         let metric = if route.priority == 0 { String::new() } else { format!(" metric {}", route.priority) };
-        format!("{dst}{way} (protocol {protocol}); ip route del {dst}{metric} removes it")
+        let by_link = || self.facts.local.links.get(route.links.first()?)?.origin;
+        let remedy = match of_protocol(protocol).or_else(by_link) {
+            Some(origin) => origin.cleanup(),
+            None => format!("ip route del {dst}{metric}"),
+        };
+        format!("{dst}{way} (protocol {protocol}); {remedy} removes it")
     }
 }
 

@@ -4,15 +4,13 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ferrule_kernel::ip::IpFamily;
+use ferrule_kit::origin::{Origin, may_leave_bridge};
 use ipnetwork::IpNetwork;
 
 use super::Plan;
 use super::ways::Maker;
 use crate::cluster::inside;
 use crate::reason::{Code, Reason};
-
-/// The bridge of flannel and of other network plugins, which stays when they go.
-const OTHERS_BRIDGE: &str = "cni0";
 
 impl Maker<'_> {
     /// The podCIDRs that this node's pods get. Adds what is wrong with this node to the plan.
@@ -90,14 +88,15 @@ impl Maker<'_> {
             }
             named.insert(*index);
             let ports = local.links.values().filter(|port| port.master == Some(*index)).count();
-            if link.is_bridge && link.name == OTHERS_BRIDGE && ports == 0 {
+            if link.is_bridge && may_leave_bridge(&link.name) && ports == 0 {
                 stale.insert((*index, address.ip()));
                 continue;
             }
-            let (ip, link) = (address.ip(), &link.name);
+            let (ip, origin, link) = (address.ip(), link.origin, &link.name);
             let text = match ports {
                 0 => format!(
-                    "{link} has the address {ip} in this node's podCIDR {network}; ip address flush dev {link} removes it"
+                    "{link} has the address {ip} in this node's podCIDR {network}; {} removes it",
+                    origin.map_or_else(|| format!("ip address flush dev {link}"), Origin::cleanup)
                 ),
                 _ => format!(
                     "{link} has the address {ip} in this node's podCIDR {network}, and {ports} pods of another network plugin; ip link delete {link} removes it"

@@ -232,6 +232,9 @@ impl Numbers {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
     use super::*;
 
     const QUERY: Method<'_> = Method { service: "a.b", path: "/a/b", interface: "a.b.c", name: "q" };
@@ -260,6 +263,26 @@ mod tests {
         // A length beyond the end is not followed.
         assert_eq!(little.text(b"\xff\0\0\0no\0"), "");
         assert!(is_true(&[1, 0, 0, 0]) && !is_true(&[0; 4]) && !is_true(&[]));
+    }
+
+    #[test]
+    fn an_answer_has_at_most_64_kib() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("bus");
+        let listener = UnixListener::bind(&path).unwrap();
+        let answered = |length: usize| {
+            let socket = SocketAddr::from_pathname(&path).unwrap();
+            let mut bus = Bus { stream: TimedStream::connect(socket, LIMIT).unwrap(), serial: 0 };
+            let (mut peer, _) = listener.accept().unwrap();
+            let length = u32::try_from(length).unwrap().to_le_bytes();
+            let header = [&[b'l', RETURN, 0, 1], &length[..], &[1, 0, 0, 0, 8, 0, 0, 0]].concat();
+            let fields = b"\x05\x01u\0\x01\0\0\0";
+            let body = vec![7; LONGEST + 1];
+            thread::spawn(move || peer.write_all(&[&header[..], fields, &body].concat()));
+            bus.call(QUERY, &[])
+        };
+        assert_eq!(answered(LONGEST).unwrap().len(), LONGEST);
+        assert!(answered(LONGEST + 1).unwrap_err().to_string().contains("too long"));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Networks as people have them: what works, and what is refused with which reason.
 
+use ferrule_kit::origin::named;
+
 use super::*;
 use crate::reason::Code;
 
@@ -250,7 +252,14 @@ fn what_other_networks_have_left_is_named() {
         local.routes.insert(Route { priority, links: vec![], is_unicast: false, ..route(dst, None, 0, 80) });
         local
     };
-    const BLACKHOLE: &str = "leftover: a route takes packets to pods of this node's podCIDR 10.244.1.0/24: 10.244.1.64/26 that leads nowhere (protocol 80); ip route del 10.244.1.64/26 removes it";
+    const BLACKHOLE: &str = "leftover: a route takes packets to pods of this node's podCIDR 10.244.1.0/24: 10.244.1.64/26 that leads nowhere (protocol 80); ferrule-node cleanup --left-overs calico removes it";
+    const DEVICE: &str = "leftover: flannel.1 has the address 10.244.1.0 in this node's podCIDR 10.244.1.0/24; ferrule-node cleanup --left-overs flannel removes it";
+    let mut flannel = local();
+    flannel.links.insert(
+        9,
+        Link { name: "flannel.1".into(), is_up: true, origin: named("flannel"), ..Link::default() },
+    );
+    flannel.addresses.insert((9, "10.244.1.0".parse().unwrap()));
     for (local, bridge, stale, text) in [
         (cni0(0), Some("ferrule0"), 1, ""),
         (
@@ -259,6 +268,7 @@ fn what_other_networks_have_left_is_named() {
             0,
             "leftover: cni0 has the address 10.244.1.1 in this node's podCIDR 10.244.1.0/24, and 2 pods of another network plugin; ip link delete cni0 removes it",
         ),
+        (flannel, Some("ferrule0"), 0, DEVICE),
         (with("10.244.1.64/26", 0), Some("ferrule0"), 0, BLACKHOLE),
         (with("10.244.1.64/26", 0), None, 0, BLACKHOLE),
         // A routing daemon announces the podCIDR by such a route.
