@@ -75,6 +75,9 @@ pub struct Description {
     /// Queueing disciplines, as in `tc qdisc add`, that it needs.
     #[serde(default)]
     pub qdiscs: Vec<String>,
+    /// The user's file, if it is from there.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
 }
 
 /// A process that runs on a node as long as the test case.
@@ -129,8 +132,10 @@ pub fn plugins_under_test(
         serde_json::from_str(KNOWN).context("parse the suite's list of known plugins")?;
     if let Some(file) = descriptions {
         let text = std::fs::read_to_string(file).with_context(|| format!("read {}", file.display()))?;
-        let more: BTreeMap<String, Description> =
+        let mut more: BTreeMap<String, Description> =
             serde_json::from_str(&text).with_context(|| format!("parse {}", file.display()))?;
+        let path = file.canonicalize().with_context(|| format!("find {}", file.display()))?;
+        more.values_mut().for_each(|description| description.file = Some(path.clone()));
         known.extend(more);
     }
     let dir = dir.canonicalize().with_context(|| format!("find the folder {}", dir.display()))?;
@@ -181,6 +186,7 @@ impl Discovery<'_> {
             tools: Vec::new(),
             links: Vec::new(),
             qdiscs: Vec::new(),
+            file: None,
         };
         let description = known.get(&name).cloned().unwrap_or(unknown);
         let versions = match description.role {

@@ -69,6 +69,11 @@ fn a_plugin_of_somebody_else() {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(output.status.success(), "{report:#}");
     assert!(report["summary"]["pass"].as_u64().unwrap() > 40, "{}", report["summary"]);
+    // The command that repeats a test case of a plugin that the suite does not know.
+    let file = fs::canonicalize(&described).unwrap();
+    assert!(
+        report.to_string().contains(&format!("--plugin dscp --describe {} --cni-version", file.display()))
+    );
 }
 
 fn marks_packets(bin: &Path) {

@@ -84,8 +84,10 @@ fn one(end: &Ended<'_>) -> String {
 /// The command that repeats this test run.
 pub(super) fn again(end: &Ended<'_>) -> String {
     let run = end.run;
+    let describe = run.plugin.description.file.as_ref();
+    let describe = describe.map_or_else(String::new, |file| format!(" --describe {}", file.display()));
     format!(
-        "cni-conformance run --bin-dir {} --plugin {} --cni-version {} --filter {}",
+        "cni-conformance run --bin-dir {} --plugin {}{describe} --cni-version {} --filter {}",
         run.plugin.dir.display(),
         run.plugin.name,
         run.version,

@@ -63,6 +63,7 @@ impl<'l> Caller<'l> {
             tools: Vec::new(),
             links: owned(links),
             qdiscs: owned(qdiscs),
+            file: None,
         };
         match kernel::has_all(&needs) {
             Err(Stop::Skip(_)) => return Ok(false),
