@@ -166,7 +166,7 @@ fn receive(socket: &UdpSocket, nonce: Nonce, size: usize, end: Instant) -> io::R
 
 /// How long this number of bytes takes from one place to another.
 pub(super) fn transfer(from: Place<'_>, to: Place<'_>, at: SocketAddr, size: usize) -> io::Result<Duration> {
-    let (mut sender, mut receiver, _) = connected(from, to, at, None)?;
+    let (mut sender, mut receiver, _) = connected(from, to, at, None, LIMIT)?;
     receiver.set_read_timeout(Some(LIMIT))?;
     let began = Instant::now();
     thread::scope(|scope| {
