@@ -36,6 +36,8 @@ Needs root.
   SIG_NETWORK     a pattern of names of Kubernetes' own tests of networks, if e2e.test and
                   agnhost are in KUBERNETES_BIN (default: those of the conformance of pods,
                   Services and host ports; "none")
+  NETPOL          a pattern of names of Kubernetes' own tests of NetworkPolicies, such as
+                  Netpol, after those of SIG_NETWORK (default: none run)
   FERRULE_KILLS   how often kubelet or driver is killed (default: 50)
   --keep          wait for a key before the cluster ends; its folder has the logs
 END
@@ -367,7 +369,12 @@ cases what_leaves_the_cluster_has_the_nodes_address status_knows_the_other_node 
 if has_sig_network; then
     cases sig_network
 else
-    skip "Kubernetes' own tests of networks: no e2e.test and agnhost in KUBERNETES_BIN, or SIG_NETWORK=none"
+    skip "Kubernetes' own tests of networks: $(no_sig_network)"
+fi
+if [ -z "$(no_network_policies)" ]; then
+    cases network_policies
+else
+    skip "Kubernetes' own tests of NetworkPolicies: $(no_network_policies)"
 fi
 if [ "${FERRULE_KILLS-}" = 0 ]; then
     skip "the NICs: FERRULE_KILLS is 0"

@@ -46,7 +46,7 @@ pub(crate) struct Part {
     known: Option<([Vec<IpNetwork>; 2], Faults)>,
     /// The chains of other programs.
     watched: Watched,
-    /// When iptables-legacy was looked at, and what is wrong there.
+    /// The time of the last look at iptables-legacy, and the faults that it found.
     looked: Option<Instant>,
     legacy: Faults,
 }

@@ -1,5 +1,5 @@
-//! Firewalls that drop the packets of pods: an accept in a table of ours does not help against a drop in another one. So they are named, with
-//! what lets the pods pass.
+//! Firewalls that drop the packets of pods: an accept in a table of ours does not help against a drop in another one. So the daemon names
+//! them, and the command that lets the pods pass.
 
 mod nft;
 mod walk;
@@ -39,7 +39,7 @@ fn is_link(name: &str, is_prefix: bool, bridges: &[String]) -> bool {
         || bridges.iter().any(|bridge| bridge == name || is_prefix && bridge.starts_with(name))
 }
 
-/// What drops the packets of pods, and of which families.
+/// The firewalls that drop packets of pods, and the podCIDRs of these pods.
 type Found = BTreeMap<Firewall, BTreeSet<IpNetwork>>;
 
 /// A firewall.
@@ -53,7 +53,7 @@ enum Firewall {
     Table(&'static str, String, String),
 }
 
-/// The chains of others on the hook `forward`, whose changes matter.
+/// The chains of other programs on the hook `forward`. A change there may be the end of a fault, or a new one.
 #[derive(Default)]
 pub struct Watched {
     chains: BTreeSet<(u8, String, String)>,

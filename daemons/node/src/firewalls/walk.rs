@@ -45,7 +45,7 @@ pub(super) struct Step {
 enum Fate {
     Accepted,
     Dropped,
-    /// A rule about pods lets some of them through: whoever wrote it knows them.
+    /// A rule about pods lets some of them through: the administrator has thought of them.
     Known,
 }
 

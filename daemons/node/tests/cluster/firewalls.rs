@@ -82,7 +82,7 @@ fn foreign_firewalls() {
     a.sh("nft delete table inet firewalld");
 }
 
-/// iptables-legacy tells nobody of a change: the daemon looks when it works, at least once a minute.
+/// iptables-legacy sends no messages: the daemon looks at it when it works, at least once a minute.
 #[test]
 fn legacy_rules_that_come_later() {
     let cluster = Cluster::started("");
