@@ -10,7 +10,6 @@ use cni_common::spec::CniError;
 use ferrule_dhcp::list::{self as dhcp, Listed};
 use ferrule_dhcp::wire::Key;
 use ferrule_flannel::state as flannel;
-use ferrule_host_device::remove;
 use ferrule_host_device::state::{FOLDER, State};
 use ferrule_host_local::owner;
 use ferrule_host_local::store::{Reserved, Store};

@@ -134,8 +134,8 @@ fn ways<'s>(
 /// Releases the pod. Returns whether it was announced.
 fn release() -> Result<bool, CniError> {
     let mut sockets = Sockets::open()?;
-    let all = announced(&mut sockets.netfilter)?;
-    let is_ours = |label: &str| owner::is_of(label, ISOLATED);
-    let mut own = all.iter().filter(|one| one.label.as_deref().is_some_and(is_ours));
-    own.try_fold(false, |is_found, one| Ok(is_found | remove(&mut sockets.netfilter, one, &mut || true)?))
+    let mut own = announced(&mut sockets.netfilter)?;
+    own.retain(|one| one.label.as_deref().is_some_and(|label| owner::is_of(label, ISOLATED)));
+    let released = remove(&mut sockets.netfilter, &own, &mut || vec![true; own.len()])?;
+    Ok(released.contains(&true))
 }
