@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, Result};
 use ferrule_kernel::netlink::{Socket, link};
-use ferrule_kernel::netns::{enter, own};
+use ferrule_kernel::netns::enter;
 use ferrule_kernel::sysctl;
 use ferrule_kernel::{netns_file, ping};
 
