@@ -47,7 +47,7 @@ fn policies_hold_from_the_announcement_on() {
     // Before the API knows the pod it waits; then its address is known from the announcement.
     let web = rig.add("shop", "web");
     let other = rig.add("tools", "other");
-    assert_eq!(rig.undecided(), ["web shop/web"]);
+    rig.wait("the pod waits", |report| report.undecided == ["web shop/web"]);
     let (node, outside) = (&rig.world.node, &rig.world.outside);
     let from_outside = |proto: &str, to: SocketAddr, passes: bool| {
         from(&outside[usize::from(to.is_ipv6())])(proto, to, passes)
