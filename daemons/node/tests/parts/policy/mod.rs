@@ -77,8 +77,8 @@ fn policies_hold_from_the_announcement_on() {
     let service = ["10.96.0.1".parse().unwrap(); 2];
     node.sh(&format!(
         "nft 'table ip service {{
-            chain pre {{ type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 dnat to {w4}; }}
-            chain post {{ type nat hook postrouting priority srcnat; ip daddr {w4} masquerade; }} }}'"
+            chain pre {{ type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 dnat to {w4}; }};
+            chain post {{ type nat hook postrouting priority srcnat; ip daddr {w4} masquerade; }}; }}'"
     ))
     .unwrap();
     let web_end = from(&web.pod);
