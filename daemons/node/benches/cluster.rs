@@ -24,7 +24,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use cni_lab::testing::connect_time;
-use cni_lab::{Place, bin_dir};
+use cni_lab::{Place, bin_dir, eventually};
 use serde_json::{Value, json};
 
 use lab::{Cluster, LIMIT, PORT, node_object, node_path};
@@ -182,7 +182,8 @@ fn policies(program: &Path) {
     fill(&with);
     let began = Instant::now();
     with.a.start("--health off --policy on");
-    with.a.until("policies", || with.a.http("/metrics").1.contains("\nferrule_node_policy_active 1\n"));
+    let is_active = || with.a.http("/metrics").1.contains("\nferrule_node_policy_active 1\n");
+    assert!(eventually(5 * LIMIT, is_active), "{}", with.a.log());
     let done = began.elapsed();
     let metrics = with.a.http("/metrics").1;
     for row in ["policies 1000", "isolated_addresses 500"] {

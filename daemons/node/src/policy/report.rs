@@ -10,6 +10,7 @@ use ferrule_node_policy as node_policy;
 use super::enforcer::{Enforcer, Made};
 use super::ipvs;
 use super::layout::TABLE;
+use super::release::AnnouncedPods;
 
 /// The state of the policies on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,7 +59,7 @@ impl Report {
 
     /// What is to be said of the enforcer.
     pub(super) fn of(enforcer: &Enforcer) -> Report {
-        let Enforcer { compiler, undecided, record, owner, .. } = enforcer;
+        let Enforcer { compiler, pods: AnnouncedPods { undecided, .. }, record, owner, .. } = enforcer;
         let is_known = enforcer.listed.is_complete();
         let away = enforcer.away.iter().map(|(kind, why)| format!("{kind}: {why}")).collect::<Vec<_>>();
         let mut reasons: Vec<String> = enforcer.problem.iter().chain(record.problem()).cloned().collect();

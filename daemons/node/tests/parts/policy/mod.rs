@@ -15,7 +15,7 @@ use ferrule_node_policy::model;
 use ferrule_node_policy::model::{NetworkPolicy, Peer, Port, PortValue, Rule};
 use ferrule_policy_kit::isolated::PATH;
 
-use rig::{End, Rig, Talk, block, from, key, number, object, pods, policy, port, try_all};
+use rig::{Rig, Talk, Try, block, from, key, number, object, pods, policy, port, try_all};
 
 /// A change holds within this time.
 const SOON: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ fn policies_hold_from_the_announcement_on() {
         }],
         ..policy("shop", "web", "web")
     };
-    rig.listed(&["shop", "tools"], &[first.clone()], &[object("shop", "client")]);
+    rig.listed(&["shop", "tools"], std::slice::from_ref(&first), &[object("shop", "client")]);
     rig.wait_isolated("ferrule-policy 1\nshop ingress\nend\n");
     rig.wait("the client is released", |report| report.waiting == 0 && report.is_good());
     assert_eq!((rig.elements("ferrule_pods"), rig.elements("ferrule_policy")), (0, 0));
@@ -47,7 +47,7 @@ fn policies_hold_from_the_announcement_on() {
     // Before the API knows the pod it waits; then its address is known from the announcement.
     let web = rig.add("shop", "web");
     let other = rig.add("tools", "other");
-    assert_eq!(rig.undecided(), ["web shop/web"]);
+    rig.wait("the pod waits", |report| report.undecided == ["web shop/web"]);
     let (node, outside) = (&rig.world.node, &rig.world.outside);
     let from_outside = |proto: &str, to: SocketAddr, passes: bool| {
         from(&outside[usize::from(to.is_ipv6())])(proto, to, passes)
@@ -77,8 +77,8 @@ fn policies_hold_from_the_announcement_on() {
     let service = ["10.96.0.1".parse().unwrap(); 2];
     node.sh(&format!(
         "nft 'table ip service {{
-            chain pre {{ type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 dnat to {w4}; }}
-            chain post {{ type nat hook postrouting priority srcnat; ip daddr {w4} masquerade; }} }}'"
+            chain pre {{ type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 dnat to {w4}; }};
+            chain post {{ type nat hook postrouting priority srcnat; ip daddr {w4} masquerade; }}; }}'"
     ))
     .unwrap();
     let web_end = from(&web.pod);
@@ -155,7 +155,7 @@ fn egress_the_end_of_pods_and_restarts() {
     let gateways = ["10.1.0.1", "fd00:1::1"].map(|address| address.parse().unwrap());
     let (web_end, client_end, node_end) = (from(&web.pod), from(&client.pod), from(&rig.world.node));
     let (w, c) = (web.addresses, client.addresses);
-    let rounds: [(&str, NetworkPolicy, Vec<(End<'_>, &str, [IpAddr; 2], u16, bool)>); 3] = [
+    let rounds: [(&str, NetworkPolicy, Vec<Try<'_>>); 3] = [
         (
             "a named port of the peer",
             egress(vec![pods(&[("app", "client")])], vec![port("TCP", PortValue::Name("web".into()), None)]),
@@ -217,7 +217,7 @@ fn egress_the_end_of_pods_and_restarts() {
     };
     let [of_client, of_web, of_late] = objects;
     let objects = [with_address(of_client, c), with_address(of_web, w), of_late];
-    rig.listed(&["shop", "tools"], &[all.clone()], &objects);
+    rig.listed(&["shop", "tools"], std::slice::from_ref(&all), &objects);
     rig.wait("decided", |report| report.waiting == 0 && report.is_good() && report.isolated == 2);
     try_all(
         "restarted",

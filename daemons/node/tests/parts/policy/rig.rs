@@ -192,8 +192,11 @@ impl Rig {
 /// Whether a try from a place has this outcome: the protocol, the destination, and whether an answer must come.
 pub(crate) type End<'a> = &'a (dyn Fn(&str, SocketAddr, bool) -> bool + Sync);
 
+/// From where, the protocol, the addresses and the port, and whether an answer must come.
+pub(crate) type Try<'a> = (End<'a>, &'a str, [IpAddr; 2], u16, bool);
+
 /// All of the tries at the same time, in both families.
-pub(crate) fn try_all(round: &str, tries: &[(End<'_>, &str, [IpAddr; 2], u16, bool)]) {
+pub(crate) fn try_all(round: &str, tries: &[Try<'_>]) {
     let wrong: Vec<String> = thread::scope(|scope| {
         let runs: Vec<_> = tries
             .iter()
