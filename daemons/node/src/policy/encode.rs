@@ -17,13 +17,15 @@ pub(super) fn push(batch: &mut Batch, change: &Change, after: &Ruleset, id: u32)
     for ((name, set), id) in change.new_sets.iter().zip(id..) {
         make(batch, &name.to_string(), set, id);
     }
+    for name in change.new_chains.keys() {
+        batch.add_new_chain(TABLE, &name.to_string());
+    }
     for (name, chain) in &change.new_chains {
         let name = name.to_string();
-        batch.add_new_chain(TABLE, &name);
         for one in &chain.rules {
             batch.add_rule(TABLE, &name, &rule(chain, one), None);
         }
-        batch.add_rule(TABLE, &name, &[verdict(Verdict::Drop)], None);
+        batch.add_rule(TABLE, &name, &[decides(chain.otherwise)], None);
     }
     for (name, elements) in &change.elements {
         let name = name.to_string();
@@ -33,6 +35,9 @@ pub(super) fn push(batch: &mut Batch, change: &Change, after: &Ruleset, id: u32)
     }
     maps(batch, change);
     isolation(batch, change, after);
+    for name in &change.gone_chains {
+        batch.flush_chain(TABLE, &name.to_string());
+    }
     for name in &change.gone_chains {
         batch.delete_chain(TABLE, &name.to_string());
     }
@@ -142,7 +147,7 @@ fn isolation(batch: &mut Batch, change: &Change, after: &Ruleset) {
     }
 }
 
-fn rule(chain: &Chain, Rule { peer, ports }: &Rule) -> Vec<Expr> {
+fn rule(chain: &Chain, Rule { peer, ports, verdict: then }: &Rule) -> Vec<Expr> {
     let mut exprs = Vec::new();
     if let Peer::In(set) = peer {
         let end = if chain.direction == Direction::Ingress { End::Source } else { End::Destination };
@@ -164,6 +169,15 @@ fn rule(chain: &Chain, Rule { peer, ports }: &Rule) -> Vec<Expr> {
         }
         Ports::In(set) => exprs.extend(place(chain.family).into_iter().chain([in_set(&set.to_string())])),
     }
-    exprs.push(verdict(Verdict::Return));
+    exprs.push(decides(*then));
     exprs
+}
+
+/// What is allowed in one direction goes on to the other one.
+fn decides(then: ruleset::Verdict) -> Expr {
+    verdict(match then {
+        ruleset::Verdict::Allow => Verdict::Return,
+        ruleset::Verdict::Deny => Verdict::Drop,
+        ruleset::Verdict::Goto(chain) => Verdict::Goto(chain.to_string()),
+    })
 }
