@@ -46,12 +46,14 @@ pub(crate) struct Part {
     known: Option<([Vec<IpNetwork>; 2], Faults)>,
     /// The chains of other programs.
     watched: Watched,
-    /// The time of the last look at iptables-legacy, and the faults that it found.
+    /// The time of the last look at everything.
     looked: Option<Instant>,
+    /// The faults in iptables-legacy.
     legacy: Faults,
 }
 
-/// How long the last look at iptables-legacy counts: it starts processes, and no message tells of a change.
+/// How long the last look at everything counts. iptables-legacy starts processes and sends no message, and the daemon does not follow each
+/// chain of other programs.
 const LOOK: Duration = Duration::from_secs(10);
 
 impl Part {
@@ -87,6 +89,7 @@ impl Part {
         let all = merged(pods.iter().chain(others).copied().collect());
         if self.looked.is_none_or(|looked| looked.elapsed() > LOOK) {
             self.looked = Some(Instant::now());
+            self.known = None;
             self.legacy.clear();
             for family in IpFamily::ALL {
                 self.legacy.extend(legacy(family, &of(family, pods), &of(family, &all), bridges)?);

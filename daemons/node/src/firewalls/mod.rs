@@ -57,7 +57,7 @@ enum Firewall {
 #[derive(Default)]
 pub struct Watched {
     chains: BTreeSet<(u8, String, String)>,
-    /// Tables with a chain that may drop everything.
+    /// Tables with a chain that may drop everything. That of iptables only while it does: Docker and kube-proxy change it all the time.
     tables: BTreeSet<(u8, String)>,
 }
 
@@ -98,7 +98,7 @@ pub fn faults(
         if !base.drops && !nftables::rules(socket, place, &name)?.iter().any(is_end) {
             continue;
         }
-        watched.tables.insert((family as u8, table.clone()));
+        let mut is_watched = table != FILTER;
         let rules = nftables::all_rules(socket, place)?;
         for network in of_family(pods, family) {
             let pods = Pods { network, bridges };
@@ -107,8 +107,12 @@ pub fn faults(
                 chains.entry(chain.clone()).or_default().push(nft::step(rule, &pods));
             }
             if walk::is_dropped(&chains, &name, base.drops) {
+                is_watched = true;
                 found.entry(Firewall::of(family, &table, &name, &chains)).or_default().insert(network);
             }
+        }
+        if is_watched {
+            watched.tables.insert((family as u8, table));
         }
     }
     Ok((texts(&found, all), watched))

@@ -11,16 +11,18 @@ use crate::lab::{Cluster, node_object, node_path, wait};
 use crate::member::{Member, Running};
 
 impl Member {
-    /// Waits until the daemon names the firewall, and returns the command.
-    fn names(&self, firewall: &str) -> String {
+    /// Waits until the daemon names the firewall and these podCIDRs, and returns the command.
+    fn names(&self, firewall: &str, networks: &[String]) -> String {
         let reasons = || -> Vec<String> {
             let status: Value =
                 serde_json::from_str(&self.sh("cat /run/ferrule/node/status.json")).unwrap_or_default();
             let reasons = status["reasons"].as_array().cloned().unwrap_or_default();
             reasons.iter().filter_map(|reason| reason["text"].as_str().map(str::to_owned)).collect()
         };
-        let found = wait(firewall, reasons, |texts| texts.iter().any(|text| text.contains(firewall)));
-        let text = found.into_iter().find(|text| text.contains(firewall)).unwrap();
+        let is_it =
+            |text: &String| text.contains(firewall) && networks.iter().all(|network| text.contains(network));
+        let found = wait(firewall, reasons, |texts| texts.iter().any(is_it));
+        let text = found.into_iter().find(is_it).unwrap();
         let command = text.split_once("; ").unwrap().1.split_once(" lets them pass").unwrap().0;
         command.to_owned()
     }
@@ -41,9 +43,9 @@ fn foreign_firewalls() {
     let ufw = "for program in iptables ip6tables; do
             prefix=ufw; test $program = iptables || prefix=ufw6
             for chain in before reject user; do $program-nft -N $prefix-$chain-forward; done
-            $program-nft -A FORWARD -j $prefix-before-forward; $program-nft -A FORWARD -j $prefix-reject-forward
             $program-nft -A $prefix-before-forward -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
             $program-nft -A $prefix-before-forward -j $prefix-user-forward; $program-nft -A $prefix-reject-forward -j REJECT
+            $program-nft -A FORWARD -j $prefix-before-forward; $program-nft -A FORWARD -j $prefix-reject-forward
         done";
     // What `ufw route allow` adds.
     let allow = "ufw() {
@@ -62,7 +64,7 @@ fn foreign_firewalls() {
     ] {
         a.sh(make);
         is_cut(&two, &one);
-        let command = a.names(firewall);
+        let command = a.names(firewall, &a.pod_cidrs());
         a.sh(&format!("{before}\n{command}"));
         wait("not named", || a.http("/readyz").1, |answer| !answer.contains(firewall));
         one.reaches(&two);
@@ -73,7 +75,7 @@ fn foreign_firewalls() {
     a.sh("mount -t tmpfs none /etc/firewalld");
     let firewalld = Firewalld::start(&a.node);
     is_cut(&two, &one);
-    let command = a.names("firewalld drops");
+    let command = a.names("firewalld drops", &a.pod_cidrs());
     a.sh(&command);
     wait("not named", || a.http("/readyz").1, |answer| !answer.contains("firewalld"));
     one.reaches(&two);
@@ -95,7 +97,7 @@ fn legacy_rules_that_come_later() {
     sleep(Duration::from_secs(11));
     cluster.store.put(&node_path("d"), node_object(&["192.0.2.9"], &["10.244.9.0/24"]));
     wait("the chain", || a.sh("ip6tables-legacy -S FORWARD"), |rules| rules.contains("-j FERRULE-NODE"));
-    let command = a.names("a rule in FORWARD of iptables-legacy drops");
+    let command = a.names("a rule in FORWARD of iptables-legacy drops", &a.pod_cidrs()[..1]);
     a.sh(&command);
     one.reaches(&two);
     two.reaches(&one);

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod endpoint;
+mod firewalls;
 mod guard;
 mod housekeeping;
 mod lab;

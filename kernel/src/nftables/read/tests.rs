@@ -54,3 +54,15 @@ fn an_iptables_comment_ends_at_the_first_zero_byte() {
     assert_eq!(rule.compat_comment().as_deref(), Some("name: \"net\" id: \"one\""));
     assert_eq!(rule.effect(), Some(Vec::new()));
 }
+
+#[test]
+fn a_rule_that_logs_and_drops_has_no_condition() {
+    let expr = |name: &str| RawExpr { name: name.to_owned(), data: Vec::new() };
+    let mut drop = rule(&[Expr::Verdict(Verdict::Drop)]);
+    drop.expressions.insert(0, expr("log"));
+    assert!(drop.drops_everything());
+    drop.expressions.insert(0, expr("limit"));
+    assert!(!drop.drops_everything() && drop.verdict() == Some(Verdict::Drop));
+    let reject = Rule { expressions: vec![expr("counter"), expr("reject")], ..Rule::default() };
+    assert!(reject.drops_everything());
+}
