@@ -11,6 +11,7 @@ use cni_common::spec::CniError;
 use ferrule_bridge::mac_spoof::plan::Chains;
 use ferrule_dhcp::wire::Key;
 use ferrule_firewall::nft::Owned;
+use ferrule_host_device::claims::config::Conf;
 use ferrule_host_device::state as device;
 use ferrule_host_local::store::Reserved;
 use ferrule_kernel::netlink::{Link, Socket};
@@ -21,7 +22,6 @@ use ferrule_policy::list::Announced;
 use serde::{Serialize, Serializer};
 use serde_json::json;
 
-use crate::read::Recorded;
 use crate::sight::Sight;
 use crate::text::scaled;
 
@@ -356,6 +356,17 @@ pub enum Shared {
     ClaimRecord(Box<Recorded>),
     /// A pod for which `ferrule-node` has not decided.
     Undecided(Announced),
+}
+
+/// A record of a claim.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The places, and the driver that has written it.
+    pub conf: Conf,
+    /// The pod's UID.
+    pub pod: String,
+    /// The claim's UID.
+    pub claim: String,
 }
 
 /// An address that host-local has reserved.

@@ -15,7 +15,7 @@ use ferrule_kubelet::claims::{Attached, Folder, KubeletState, Locked, Record, St
 use super::Scene;
 use super::files::{modified, state_file as object_of_file};
 use crate::cache::Cache;
-use crate::model::{Kind, Maker, Object, Owner, Shared, Sockets, State};
+use crate::model::{Kind, Maker, Object, Owner, Recorded, Shared, Sockets, State};
 use crate::scene::{Names, Process, processes};
 
 /// Where the claims of the node are: the default places, and those that cached configurations name.
@@ -113,17 +113,6 @@ fn of_record(
     Object { since: modified(path), facts: facts.into(), sign: Some(sign), ..object }.removed_with(removal)
 }
 
-/// A record of a claim.
-#[derive(Clone, Debug)]
-pub struct Recorded {
-    /// The places, and the driver that has written it.
-    conf: Conf,
-    /// The pod's UID.
-    pod: String,
-    /// The claim's UID.
-    claim: String,
-}
-
 /// What the kubelet has written, by file and driver. Each file is read once.
 #[derive(Default)]
 struct Kubelet(BTreeMap<(PathBuf, String), Result<Option<KubeletState>, CniError>>);
@@ -149,7 +138,7 @@ impl Kubelet {
 ///
 /// # Errors
 /// Code 5 if a folder cannot be locked.
-pub fn remove(
+pub(crate) fn remove(
     records: &[impl Borrow<Recorded>],
     are_dead: &mut dyn FnMut() -> Vec<bool>,
 ) -> Result<Vec<Result<bool, CniError>>, CniError> {

@@ -8,7 +8,7 @@ mod nodes;
 mod policy;
 mod rules;
 
-pub use self::claims::{Recorded, remove as remove_records};
+pub(crate) use self::claims::remove as remove_records;
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
