@@ -104,8 +104,8 @@ command -v cargo >/dev/null || die "cargo is not installed; see https://rustup.r
 
 # The ELF header has the number of the machine (e_machine).
 case $arch in
-x86_64 | amd64) machine=x86_64 elf_machine=62 ;;
-aarch64 | arm64) machine=aarch64 elf_machine=183 ;;
+x86_64 | amd64) machine=x86_64 debian=amd64 elf_machine=62 ;;
+aarch64 | arm64) machine=aarch64 debian=arm64 elf_machine=183 ;;
 *) die "no build is known for the architecture '$arch'" ;;
 esac
 
@@ -113,7 +113,7 @@ esac
 compiler=CC_${machine}_unknown_linux_musl
 compiler=${!compiler-$machine-linux-gnu-gcc}
 [ ${#daemons[@]} -eq 0 ] || command -v "$compiler" >/dev/null ||
-    die "the daemons need the C compiler $compiler (Debian's package gcc-${machine/_/-}-linux-gnu); --no-daemons leaves them out"
+    die "the daemons need the C compiler $compiler (Debian's packages gcc-${machine/_/-}-linux-gnu and libc6-dev-$debian-cross); --no-daemons leaves them out"
 
 # Resolve a relative CARGO_TARGET_DIR in the caller's directory; cargo runs at the root of the source tree.
 if [ -n "${CARGO_TARGET_DIR-}" ]; then

@@ -1,14 +1,12 @@
 //! The tests. Each is a function of the scene; what failed is explained by [`why`](super::why).
 
-use std::cell::OnceCell;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use super::outside::Outside;
-use super::pods::{Attached, BURST, PORT, RATE, Rights, Site};
+use super::pods::{BURST, PORT, RATE};
+use super::scene::Scene;
 use super::traffic::{Pair, Place, connect, has_route, resolve, told, transfer};
 use super::{Test, isolation, nodes, why};
-use crate::doctor::networks::Network;
 
 const NO_ROUTE: &str =
     "the network gives its pods no route to the outside (routes of ipam, or isDefaultGateway)";
@@ -22,18 +20,6 @@ const ECHO: Duration = Duration::from_secs(2);
 const WARM: Duration = Duration::from_secs(1);
 /// The same while the largest one that passes is looked for.
 const QUICK: Duration = Duration::from_millis(200);
-
-/// What the tests have.
-pub(super) struct Scene<'s> {
-    pub(super) network: &'s Network,
-    /// The second one has the host port and the limit.
-    pub(super) pods: &'s [Attached; 2],
-    pub(super) outside: Result<&'s Outside, &'s String>,
-    pub(super) site: &'s Site<'s>,
-    pub(super) rights: &'s Rights,
-    /// What CHECK of the pods has said.
-    pub(super) checked: OnceCell<Result<(), String>>,
-}
 
 /// A test, or several that share their packets.
 type Check = Box<dyn Fn(&Scene<'_>) -> Vec<Test>>;
@@ -61,24 +47,11 @@ impl Scene<'_> {
         checks
     }
 
-    /// What CHECK of both pods says.
-    pub(super) fn check(&self) -> &Result<(), String> {
-        self.checked.get_or_init(|| self.pods.iter().try_for_each(|pod| self.site.check(&pod.entry)))
-    }
-
     fn of_plugins(&self) -> Test {
         match self.check() {
             Ok(()) => Test::ok("CHECK", "the plugins find all that they have made"),
             Err(why) => Test::failed("CHECK", why, why::REMOVED),
         }
-    }
-
-    pub(super) fn a(&self) -> Place<'_> {
-        Place::In(&self.pods[0].netns)
-    }
-
-    fn b(&self) -> Place<'_> {
-        Place::In(&self.pods[1].netns)
     }
 
     /// A failure with its reason.
@@ -116,11 +89,6 @@ impl Scene<'_> {
             Err(error) => self.failed(named(NODE_TO_POD, is_v4), format!("{b}: {}", told(&error)), is_v4),
         };
         vec![pods, node]
-    }
-
-    /// Whether the network keeps its pods apart on purpose.
-    pub(super) fn keeps_apart(&self) -> bool {
-        self.network.plugins.iter().any(|plugin| plugin["portIsolation"] == true)
     }
 
     /// Through the node: forwarding, and whose address the other side sees.

@@ -10,8 +10,8 @@ use ferrule_policy::list::{announced, remove};
 use ferrule_policy_kit::isolated::{Isolated, PATH};
 use ferrule_policy_kit::{Direction, Directions};
 
-use super::checks::Scene;
 use super::pods::{Attached, ISOLATED};
+use super::scene::Scene;
 use super::traffic::{Place, connect_within};
 use super::{Test, why};
 use crate::model::Sockets;

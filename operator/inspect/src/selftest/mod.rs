@@ -10,6 +10,7 @@ mod isolation;
 mod nodes;
 mod outside;
 mod pods;
+mod scene;
 mod traffic;
 mod why;
 
@@ -26,9 +27,9 @@ use serde_json::json;
 
 pub(crate) use self::pods::LeftOver;
 
-use self::checks::Scene;
 use self::outside::Outside;
 use self::pods::{Attached, Site, capabilities};
+use self::scene::Scene;
 use crate::doctor::networks::{self, Network};
 use crate::line::Line;
 use crate::model::{SCHEMA, name};
