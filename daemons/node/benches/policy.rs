@@ -114,7 +114,7 @@ impl Thread {
         }
     }
 
-    /// How long the change and a further policy of nobody take.
+    /// How long the change takes, with one more policy that selects no pod.
     fn change(&mut self, told: Told) -> Duration {
         let before = self.handle.report.borrow().policies;
         self.markers += 1;
@@ -207,14 +207,14 @@ fn announcements(node: &Node, thread: &Thread) {
     row("from the announcement of a pod that is known until it is released", times);
 }
 
-/// A change that denies beside many flows of others.
+/// A change that denies, beside many other flows.
 fn flows(node: &Node, thread: &mut Thread) {
     let sender = node.pod("sender").unwrap();
     let own = pod(0, 0, 0).addresses.v4.unwrap();
     node.sh(&format!(
         "set -e; echo 1 >/proc/sys/net/ipv4/ip_forward
         ip link add v0 type veth peer name eth0 netns sender; ip link set v0 up; ip addr add 10.1.0.1/24 dev v0
-        ip link add d0 type dummy; ip link set d0 up; ip route add 10.9.0.0/16 dev d0; ip neigh add 10.9.0.1 lladdr 02:00:00:00:00:01 dev d0
+        ip link add d0 type veth peer name d1; ip link set d0 up; ip link set d1 up; ip route add 10.9.0.0/16 dev d0; ip neigh add 10.9.0.1 lladdr 02:00:00:00:00:01 dev d0
         ip route add {own}/32 dev d0; ip neigh add {own} lladdr 02:00:00:00:00:02 dev d0"
     ))
     .unwrap();
