@@ -11,7 +11,7 @@ use crate::lab::{Lan, Member, assert_unique, network};
 
 /// How many pods each node has.
 fn pods() -> usize {
-    std::env::var("FERRULE_SHARED_PODS").map_or(16, |pods| pods.parse().unwrap())
+    std::env::var("FERRULE_SHARED_PODS").map_or(8, |pods| pods.parse().unwrap())
 }
 
 /// A thousand pods on three nodes, with the usual options.
@@ -78,7 +78,7 @@ fn add_at_once<'m>(net: &Value, pods: impl Iterator<Item = (&'m Member, String)>
 /// Kills daemons, and now and then the API server, at random points of the work.
 fn while_all_restart<T: Send>(lan: &Lan, members: &[Member; 3], work: impl FnOnce() -> T + Send) -> T {
     let mut random = Random::seeded();
-    let mut pause = || sleep(Duration::from_millis(random.below(400) as u64));
+    let mut pause = || sleep(Duration::from_millis(random.below(600) as u64));
     scope(|scope| {
         let work = scope.spawn(work);
         for round in 0.. {

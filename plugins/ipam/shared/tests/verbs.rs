@@ -98,6 +98,25 @@ fn addresses_come_from_open_blocks_alone() {
 }
 
 #[test]
+fn one_block_is_filled_before_the_next_one() {
+    let net = Net::new();
+    net.ledger(
+        &this_boot(),
+        json!([block("10.0.0.8", "open"), block("10.0.0.16", "open"), block("10.0.0.24", "open")]),
+    );
+    let add = |id: &str| net.call("ADD", id).ips().remove(0);
+    let ips: Vec<String> = (0..12).map(|n| add(&format!("c{n}"))).collect();
+    let expected: Vec<String> = (8..20).map(|n| format!("10.0.0.{n}")).collect();
+    assert_eq!(ips, expected);
+    // The present block goes on; then the free address of the first one comes, before the third block.
+    net.call("DEL", "c3").ok();
+    net.call("DEL", "c11").ok();
+    let ips: Vec<String> = (0..6).map(|n| add(&format!("d{n}"))).collect();
+    assert_eq!(ips, ["10.0.0.20", "10.0.0.21", "10.0.0.22", "10.0.0.23", "10.0.0.19", "10.0.0.11"]);
+    assert_eq!(add("e"), "10.0.0.24");
+}
+
+#[test]
 fn a_ledger_of_an_earlier_boot_opens_nothing() {
     let net = Net::new();
     net.ledger("earlier", json!([block("10.0.0.8", "open")]));
