@@ -98,7 +98,7 @@ until_true 60 kube admin apply --validate=false -f examples/shared/ferrule-block
 until_true 60 kube admin get addressblocks
 for node in node-1 node-2; do
     until_true 30 kube admin get --raw /api
-    kube admin create --validate=false -f - >/dev/null <<END
+    kube admin apply --validate=false -f - >/dev/null <<END
 {"apiVersion": "v1", "kind": "List", "items": [
   {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "$node"}},
   {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "$node", "namespace": "kube-system"}, "spec": {"nodeName": "$node",
@@ -128,12 +128,12 @@ block() {
     printf '{"apiVersion": "ferrule.dev/v1alpha1", "kind": "AddressBlock", "metadata": {"name": "other.%s"}, "spec": {"domain": "other",
         "first": "10.0.0.1", "size": 1, "node": "%s", "machine": "m", "store": "s", "network": "n", "slot": %s}}' "$blocks" "$1" "$2"
 }
-block node-1 0 | kube node-1 create --validate=false -f - >/dev/null
-block node-2 1 | refused 'only for the node that it runs on' kube node-1 create --validate=false -f -
-block node-1 64 | refused 'as many blocks as it may have' kube node-1 create --validate=false -f -
+block node-1 0 | kube node-1 apply --validate=false -f - >/dev/null
+block node-2 1 | refused 'only for the node that it runs on' kube node-1 apply --validate=false -f -
+block node-1 64 | refused 'as many blocks as it may have' kube node-1 apply --validate=false -f -
 # The policy's list of blocks is up to date some milliseconds after the first one was made.
 sleep 1
-block node-1 0 | refused 'has the slot' kube node-1 create --validate=false -f -
+block node-1 0 | refused 'has the slot' kube node-1 apply --validate=false -f -
 say "an intruder with the token of one node has a quota"
 
 # ADDs until each container has an address, while everything restarts.

@@ -59,7 +59,7 @@ fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         };
         client::ask(&shared.socket, &request(&shared, needs), deadline).map_err(|error| CniError {
             msg: format!(
-                "the blocks of this node have no free address of network {:?}: {}",
+                "network {:?} has no address for this container: {}",
                 shared.network.network, error.msg
             ),
             ..error
@@ -86,7 +86,9 @@ fn attempt(shared: &Shared, attachment: &Attachment<'_>) -> Result<Attempt, CniE
     reservations.store.create()?;
     let lock = reservations.store.lock()?;
     let open: Vec<Block> = match read_ledger(shared)? {
-        Some(ledger) => ledger.open(&sysctl::boot_id()).collect(),
+        Some(ledger) if ledger.network == shared.network => ledger.open(&sysctl::boot_id()).collect(),
+        // The daemon compares a changed configuration with that of other nodes.
+        Some(_) => return Ok(Attempt::Needs((0..config.sets.len()).map(Need::Set).collect())),
         None => Vec::new(),
     };
     let held = held(&mut reservations, attachment, shared)?;

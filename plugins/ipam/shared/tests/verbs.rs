@@ -38,7 +38,8 @@ impl Net {
     }
 
     fn ledger(&self, boot: &str, blocks: Value) {
-        let ledger = json!({ "ferruleBlocks": 1, "network": "net", "domain": "lan", "dataDir": self.dir.path().join("stores"), "sets": [],
+        let ledger = json!({ "ferruleBlocks": 1, "network": "net", "domain": "lan", "dataDir": self.dir.path().join("stores"),
+            "sets": [[{ "subnet": "10.0.0.0/24", "rangeStart": "10.0.0.1", "rangeEnd": "10.0.0.254", "blockSize": 8, "gateway": "10.0.0.1" }]],
             "boot": boot, "blocks": blocks });
         fs::write(self.dir.path().join("ledgers/net.json"), ledger.to_string()).unwrap();
     }
@@ -89,7 +90,10 @@ fn addresses_come_from_open_blocks_alone() {
         .collect();
     assert_eq!(ips, (8..16).map(|n| IpAddr::from([10, 0, 0, n])).collect());
     let error = net.call("ADD", "more").error();
-    error.expect(11, "the blocks of this node have no free address of network \"net\": the daemon that claims addresses does not answer");
+    error.expect(
+        11,
+        "network \"net\" has no address for this container: the daemon that claims addresses does not answer",
+    );
     assert!(error.contains("remedy: start the daemon: ferrule-node blocks"), "{error}");
     net.call("STATUS", "").ok();
     assert_eq!(net.call("ADD", "c3").error().pair().1.split(' ').nth(1), Some("has"), "a second ADD");
