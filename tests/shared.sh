@@ -93,7 +93,7 @@ kubeconfig admin admin-token
 "$KUBERNETES_BIN/etcd" --data-dir "$base/etcd" --listen-client-urls http://127.0.0.1:2379 --advertise-client-urls http://127.0.0.1:2379 \
     --listen-peer-urls http://127.0.0.1:2380 >"$base/etcd.log" 2>&1 &
 api_server
-until_true 120 kube admin get --raw /readyz
+until_true 300 kube admin get --raw /readyz
 until_true 60 kube admin apply --validate=false -f examples/shared/ferrule-blocks.yaml
 until_true 60 kube admin get addressblocks
 for node in node-1 node-2; do
@@ -154,9 +154,9 @@ while kill -0 "${adders[@]}" 2>/dev/null; do
         0) kill -KILL "$api"; wait "$api" || true; api_server ;;
         *) node=node-$((1 + restarts % 2)); kill -KILL "${daemons[$node]}"; wait "${daemons[$node]}" || true; daemon "$node" "$node" ;;
     esac
-    [ "$SECONDS" -lt 240 ] || die "not all containers have an address"
+    [ "$SECONDS" -lt 900 ] || die "not all containers have an address"
     # The API server needs some seconds to start.
-    until_true 120 kube admin get --raw /readyz
+    until_true 300 kube admin get --raw /readyz
 done 2>/dev/null
 given=$(grep -ho '"address": "[0-9.]*' "$base"/node-?/answer.* | sort)
 [ "$(wc -l <<<"$given")" -eq 48 ] || die "$(wc -l <<<"$given") addresses, not 48"
