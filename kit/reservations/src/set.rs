@@ -54,12 +54,9 @@ impl RangeSet {
         &self.0
     }
 
-    /// The part of the set that these stretches cover, each given by its first and its last address; `None` if they have no address of
-    /// it. The stretches must not overlap.
-    pub fn within(&self, stretches: &[(IpAddr, IpAddr)]) -> Option<RangeSet> {
-        let pairs = stretches.iter().flat_map(|stretch| self.0.iter().map(move |range| (range, stretch)));
-        let parts: Vec<Range> =
-            pairs.filter_map(|(range, (first, last))| range.part(*first, *last)).collect();
+    /// The part of the set between two addresses; `None` if there is none.
+    pub fn within(&self, first: IpAddr, last: IpAddr) -> Option<RangeSet> {
+        let parts: Vec<Range> = self.0.iter().filter_map(|range| range.part(first, last)).collect();
         (!parts.is_empty()).then_some(RangeSet(parts))
     }
 
@@ -175,16 +172,14 @@ mod tests {
             spec("10.0.1.0/28", "10.0.1.4", "10.0.1.9", ""),
         ])
         .unwrap();
-        let within = |stretches: &[(&str, &str)]| {
-            let read = |(first, last): &(&str, &str)| (first.parse().unwrap(), last.parse().unwrap());
-            let stretches: Vec<_> = stretches.iter().map(read).collect();
-            set.within(&stretches).map(|part| part.to_string())
-        };
-        let part = within(&[("10.0.1.8", "10.0.1.11"), ("10.0.0.0", "10.0.0.3"), ("fd00::", "fd00::ff")]);
-        assert_eq!(part.as_deref(), Some("10.0.1.8-10.0.1.9,10.0.0.1-10.0.0.3"));
-        assert_eq!(within(&[("10.0.1.0", "10.0.1.3"), ("10.0.2.0", "10.0.2.3")]), None);
-        assert_eq!(within(&[]), None);
-        let part = set.within(&[("10.0.0.0".parse().unwrap(), "10.0.0.3".parse().unwrap())]).unwrap();
+        let within = |first: &str, last: &str| set.within(first.parse().unwrap(), last.parse().unwrap());
+        assert_eq!(within("10.0.1.8", "10.0.1.11").unwrap().to_string(), "10.0.1.8-10.0.1.9");
+        assert_eq!(
+            within("10.0.0.12", "10.0.1.5").unwrap().to_string(),
+            "10.0.0.12-10.0.0.14,10.0.1.4-10.0.1.5"
+        );
+        assert!(within("10.0.1.0", "10.0.1.3").is_none() && within("fd00::", "fd00::ff").is_none());
+        let part = within("10.0.0.0", "10.0.0.3").unwrap();
         assert_eq!(candidates(&part, None), ["10.0.0.2", "10.0.0.3"], "without the gateway");
     }
 

@@ -247,7 +247,7 @@ fn calls_with_static_addresses_fail() {
 #[test]
 fn calls_with_shared_addresses_fail() {
     let prepare = r#"mkdir -p /run/ledgers; printf '{"ferruleBlocks":1,"network":"hostile","domain":"lan","dataDir":"/var/lib/cni/networks",
-        "sets":[],"boot":"%s","blocks":[{"first":"10.1.2.0","size":16,"state":"open","uid":"1"}]}' "$(cat /proc/sys/kernel/random/boot_id)" \
+        "sets":[[{"subnet":"10.1.2.0/24","rangeStart":"10.1.2.1","rangeEnd":"10.1.2.254","blockSize":16,"gateway":"10.1.2.1"}]],"boot":"%s","blocks":[{"first":"10.1.2.0","size":16,"state":"open","uid":"1"}]}' "$(cat /proc/sys/kernel/random/boot_id)" \
         >/run/ledgers/hostile.json"#;
     let ipam = json!({"type": "shared", "domain": "lan", "subnet": "10.1.2.0/24", "blockSize": 16, "ledgers": "/run/ledgers",
         "socket": "/run/blocks.sock"});

@@ -11,6 +11,7 @@ use cni_common::spec::Code;
 use ferrule_blocks::block::Block;
 use ferrule_blocks::ledger::{Change, Claim, Network, State};
 use ferrule_blocks::plan::{self, Patience, Situation, Use};
+use ferrule_blocks::range::Fixed;
 use ferrule_blocks::wire::{Failure, Need};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
@@ -54,7 +55,7 @@ pub(super) struct Keeper {
     /// When the list of all claims was read.
     listed: Option<Instant>,
     /// The ranges with which the domain was joined.
-    joined: Option<Network>,
+    joined: Option<Vec<Fixed>>,
     /// Since when blocks are seen to be empty.
     empty: BTreeMap<Block, Instant>,
     failures: u32,
@@ -76,6 +77,15 @@ enum Trouble {
     Refused(String),
     /// The API server or the disk does not work.
     Failed(Error),
+}
+
+impl Trouble {
+    fn failure(&self) -> Failure {
+        match self {
+            Trouble::Refused(why) => failure(Code::InvalidConfig, why.clone()),
+            Trouble::Failed(error) => failure(Code::TryAgainLater, format!("{error:#}")),
+        }
+    }
 }
 
 impl From<Error> for Trouble {
@@ -151,6 +161,9 @@ impl Keeper {
             let text = format!("network {:?} has blocks of the domain {:?}", network.network, ours.domain);
             return Err(failure(Code::InvalidConfig, text));
         }
+        if ours.fixed() != network.fixed() {
+            self.join(network).await.map_err(|trouble| trouble.failure())?;
+        }
         let network = network.clone();
         let changed = self.kept.change(move |ledger, _| ledger.network = network).await;
         changed.map_err(|error| failure(Code::Io, format!("{error:#}")))
@@ -193,12 +206,8 @@ impl Keeper {
             let claims = self.api.list_own(&network.domain).await?;
             self.compare(claims).await?;
         }
-        if self.joined.as_ref() != Some(&network) {
-            match self.api.join(&network.domain, &network.fixed()).await {
-                Ok(()) => self.joined = Some(network.clone()),
-                Err(Unusable::Contradiction(why)) => return Err(Trouble::Refused(why)),
-                Err(Unusable::Failed(error)) => return Err(error.into()),
-            }
+        if self.joined.as_ref() != Some(&network.fixed()) {
+            self.join(&network).await?;
         }
         let ranges: Vec<_> = network.ranges().cloned().collect();
         if let Some(claim) = plan::contradiction(&ranges, &self.claims) {
@@ -213,6 +222,16 @@ impl Keeper {
             self.claim_for(set, waiting).await?;
         }
         self.give_back_closed().await?;
+        Ok(())
+    }
+
+    /// Makes sure that the domain's object has the network's ranges.
+    async fn join(&mut self, network: &Network) -> Result<(), Trouble> {
+        match self.api.join(&network.domain, &network.fixed()).await {
+            Ok(()) => self.joined = Some(network.fixed()),
+            Err(Unusable::Contradiction(why)) => return Err(Trouble::Refused(why)),
+            Err(Unusable::Failed(error)) => return Err(error.into()),
+        }
         Ok(())
     }
 
@@ -306,8 +325,7 @@ impl Keeper {
                 }
             };
             return Err(match trouble {
-                Some(Trouble::Refused(why)) => failure(Code::InvalidConfig, why.clone()),
-                Some(Trouble::Failed(error)) => failure(Code::TryAgainLater, format!("{error:#}")),
+                Some(trouble) => trouble.failure(),
                 None => failure(Code::TryAgainLater, format!("domain {}: {lacks}", network.domain)),
             });
         }

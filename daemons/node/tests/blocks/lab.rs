@@ -22,7 +22,7 @@ pub(crate) fn object(kind: &str) -> Value {
 }
 
 /// How long a change may take on a busy test machine.
-pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 const API: &str = "192.0.2.254:6443";
 const LOG: &str = "/run/log";
 pub(crate) const BLOCKS: &str = "/apis/ferrule.dev/v1alpha1/addressblocks";

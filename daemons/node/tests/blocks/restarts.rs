@@ -11,7 +11,11 @@ use crate::lab::{Lan, Member, assert_unique, network};
 
 /// How many pods each node has.
 fn pods() -> usize {
-    std::env::var("FERRULE_SHARED_PODS").map_or(16, |pods| pods.parse().unwrap())
+    number("FERRULE_SHARED_PODS", 8)
+}
+
+fn number(variable: &str, usual: usize) -> usize {
+    std::env::var(variable).map_or(usual, |text| text.parse().unwrap())
 }
 
 /// A thousand pods on three nodes, with the usual options.
@@ -77,11 +81,13 @@ fn add_at_once<'m>(net: &Value, pods: impl Iterator<Item = (&'m Member, String)>
 
 /// Kills daemons, and now and then the API server, at random points of the work.
 fn while_all_restart<T: Send>(lan: &Lan, members: &[Member; 3], work: impl FnOnce() -> T + Send) -> T {
+    // Not for ever: a block that a daemon has no time to give back is none that is lost.
+    let restarts = number("FERRULE_SHARED_RESTARTS", 12);
     let mut random = Random::seeded();
     let mut pause = || sleep(Duration::from_millis(random.below(400) as u64));
     scope(|scope| {
         let work = scope.spawn(work);
-        for round in 0.. {
+        for round in 0..restarts {
             pause();
             if work.is_finished() {
                 break;

@@ -26,7 +26,10 @@ fn pods_start_while_the_api_server_is_away_until_the_blocks_are_full() {
     // The first one waits for an answer; then the daemon knows.
     let begin = Instant::now();
     let error = a.call(&net, "ADD", "late").error();
-    assert!(error.code == 11 && error.contains("have no free address of network \"net\""), "{error}");
+    assert!(
+        error.code == 11 && error.contains("network \"net\" has no address for this container"),
+        "{error}"
+    );
     assert!(error.contains("onnect"), "the reason: {error}");
     assert!(begin.elapsed() < Duration::from_secs(6));
     a.kill();
@@ -101,8 +104,10 @@ fn configurations_that_contradict_each_other_are_refused() {
     let (a, b) = (lan.member("a"), lan.member("b"));
     a.add_until(&network("net", small(8, 55), 4), "pod");
     for (ranges, size) in [(small(8, 55), 8), (small(8, 99), 4), (json!([[{"subnet": "10.20.0.0/16"}]]), 4)] {
-        let error = b.call(&network("net", ranges, size), "ADD", "pod").error();
-        assert!(error.code == 7 && error.contains("the domain lan has other ranges"), "{error}");
+        for member in [&a, &b] {
+            let error = member.call(&network("net", ranges.clone(), size), "ADD", "new").error();
+            assert!(error.code == 7 && error.contains("the domain lan has other ranges"), "{error}");
+        }
     }
     assert!(lan.blocks_of("b").is_empty());
     // The old configuration, and another network on the same subnet, on both nodes.

@@ -29,6 +29,7 @@ use ferrule_blocks::ledger::{Ledger, MAX_FILE, State};
 use ferrule_blocks::wire::{Need, PROTOCOL, Request};
 use ferrule_kernel::{file, sysctl};
 use ferrule_kit::check::prev_result;
+use ferrule_reservations::config::Config;
 use ferrule_reservations::reservations::Reservations;
 use ferrule_reservations::set::RangeSet;
 use ferrule_reservations::{alloc, check, resolv, status, verbs};
@@ -58,7 +59,7 @@ fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         };
         client::ask(&shared.socket, &request(&shared, needs), deadline).map_err(|error| CniError {
             msg: format!(
-                "the blocks of this node have no free address of network {:?}: {}",
+                "network {:?} has no address for this container: {}",
                 shared.network.network, error.msg
             ),
             ..error
@@ -76,76 +77,100 @@ enum Attempt {
 }
 
 /// Reserves an address of each range set out of the open blocks.
+///
+/// Each set fills one block before it goes on to the next one, so that the others stay empty and can be given back. In a block the
+/// addresses go round, as those of host-local.
 fn attempt(shared: &Shared, attachment: &Attachment<'_>) -> Result<Attempt, CniError> {
     let config = &shared.config;
     let mut reservations = Reservations::new(&config.data_dir, attachment.network);
     reservations.store.create()?;
     let lock = reservations.store.lock()?;
     let open: Vec<Block> = match read_ledger(shared)? {
-        Some(ledger) => ledger.open(&sysctl::boot_id()).collect(),
+        Some(ledger) if ledger.network == shared.network => ledger.open(&sysctl::boot_id()).collect(),
+        // The daemon compares a changed configuration with that of other nodes.
+        Some(_) => return Ok(Attempt::Needs((0..config.sets.len()).map(Need::Set).collect())),
         None => Vec::new(),
     };
-    refuse_twice(&mut reservations, attachment, shared)?;
-    let stretches: Vec<(IpAddr, IpAddr)> = open.iter().map(|block| (block.first, block.last())).collect();
-    let parts: Vec<Option<RangeSet>> = config.sets.iter().map(|set| set.within(&stretches)).collect();
+    let held = held(&mut reservations, attachment, shared)?;
+    let parts =
+        |set: &RangeSet| open.iter().filter_map(|block| set.within(block.first, block.last())).collect();
+    let parts: Vec<Vec<RangeSet>> = config.sets.iter().map(parts).collect();
     let needs = missing(shared, &open, &parts);
     if !needs.is_empty() {
         return Ok(Attempt::Needs(needs));
     }
-    let sets: Vec<RangeSet> = parts.into_iter().flatten().collect();
-    let open = ferrule_reservations::config::Config { sets, ..config.clone() };
-    let outcome = alloc::allocate(&mut reservations, attachment, &open);
-    let outcome = match outcome {
-        Ok(ips) => Ok(Attempt::Done(ips)),
-        Err(error) => match full(&reservations, &open)? {
-            full if full.is_empty() => Err(error),
-            full => Ok(Attempt::Needs(full)),
-        },
-    };
+    let wanted: Vec<IpAddr> = config.requested.iter().chain(&held).copied().collect();
+    let preferred = parts.iter().enumerate().filter_map(|(i, parts)| {
+        let last = reservations.store.last_reserved(i);
+        let mut known =
+            wanted.iter().chain(&last).filter_map(|ip| parts.iter().find(|part| part.contains(*ip)));
+        known.next().or(parts.first()).cloned()
+    });
+    let mut of_open = Config { sets: preferred.collect(), ..config.clone() };
+    let mut outcome = alloc::allocate(&mut reservations, attachment, &of_open).map(Attempt::Done);
+    if outcome.is_err() {
+        let (is_changed, needs) = next_blocks(&mut of_open, &parts, &reservations)?;
+        if !needs.is_empty() {
+            outcome = Ok(Attempt::Needs(needs));
+        } else if is_changed {
+            outcome = alloc::allocate(&mut reservations, attachment, &of_open).map(Attempt::Done);
+        }
+    }
     reservations.finish(true);
     drop(lock);
     outcome
 }
 
+/// For each set that is full, and from which no address is requested: goes on to the first block with a free address. Returns whether there is
+/// such a set, and those without a free address in any block.
+fn next_blocks(
+    of_open: &mut Config,
+    parts: &[Vec<RangeSet>],
+    reservations: &Reservations,
+) -> Result<(bool, Vec<Need>), CniError> {
+    let taken: BTreeSet<IpAddr> = reservations.store.addresses()?.into_iter().collect();
+    let is_full = |set: &RangeSet| set.candidates(None).all(|ip| taken.contains(&ip));
+    let (mut is_changed, mut needs) = (false, Vec::new());
+    for (i, set) in of_open.sets.iter_mut().enumerate() {
+        if of_open.requested.iter().any(|ip| set.contains(*ip)) || !is_full(set) {
+            continue;
+        }
+        match parts[i].iter().find(|part| !is_full(part)) {
+            Some(part) => (*set, is_changed) = (part.clone(), true),
+            None => needs.push(Need::Set(i)),
+        }
+    }
+    Ok((is_changed, needs))
+}
+
 /// What ADD needs in addition to the open blocks, before it looks at the addresses in use.
-fn missing(shared: &Shared, open: &[Block], parts: &[Option<RangeSet>]) -> Vec<Need> {
+fn missing(shared: &Shared, open: &[Block], parts: &[Vec<RangeSet>]) -> Vec<Need> {
     let config = &shared.config;
     let is_of_network = |ip: &&IpAddr| config.sets.iter().any(|set| set.contains(**ip));
     let is_open = |ip: &IpAddr| open.iter().any(|block| block.contains(*ip));
     let requested = config.requested.iter().filter(is_of_network);
     let addresses = requested.clone().filter(|ip| !is_open(ip)).map(|ip| Need::Address(*ip));
     let wants_any = |i: &usize| !requested.clone().any(|ip| config.sets[*i].contains(*ip));
-    let empty = (0..parts.len()).filter(|i| parts[*i].is_none()).filter(wants_any).map(Need::Set);
+    let empty = (0..parts.len()).filter(|i| parts[*i].is_empty()).filter(wants_any).map(Need::Set);
     addresses.chain(empty).collect()
 }
 
-/// The sets without a free address, of those that no requested address is in.
-fn full(
-    reservations: &Reservations,
-    open: &ferrule_reservations::config::Config,
-) -> Result<Vec<Need>, CniError> {
-    let taken: BTreeSet<IpAddr> = reservations.store.addresses()?.into_iter().collect();
-    let wants_any = |set: &RangeSet| !open.requested.iter().any(|ip| set.contains(*ip));
-    let is_full = |set: &RangeSet| set.candidates(None).all(|ip| taken.contains(&ip));
-    let sets = open.sets.iter().enumerate().filter(|(_, set)| wants_any(set) && is_full(set));
-    Ok(sets.map(|(i, _)| Need::Set(i)).collect())
-}
-
-/// An attachment may have an address of a closed block, where [`alloc::allocate`] does not look.
-fn refuse_twice(
+/// The addresses that the attachment had before the last boot. An attachment must not be added twice; [`alloc::allocate`] does not look
+/// at all blocks.
+fn held(
     reservations: &mut Reservations,
     attachment: &Attachment<'_>,
     shared: &Shared,
-) -> Result<(), CniError> {
-    let held = reservations.of(attachment)?;
+) -> Result<Vec<IpAddr>, CniError> {
+    let held = reservations.of(attachment)?.into_iter().map(|(ip, _)| ip);
     let is_of_network = |ip: &IpAddr| shared.config.sets.iter().any(|set| set.contains(*ip));
-    let mut present = held.iter().map(|(ip, _)| *ip).filter(is_of_network);
-    match present.find(|ip| !reservations.store.is_of_earlier_boot(*ip)) {
+    let held: Vec<IpAddr> = held.filter(is_of_network).collect();
+    match held.iter().find(|ip| !reservations.store.is_of_earlier_boot(**ip)) {
         Some(ip) => Err(CniError::internal(format!(
             "{ip} has been allocated to {}, duplicate allocation is not allowed",
             attachment.container_id
         ))),
-        None => Ok(()),
+        None => Ok(held),
     }
 }
 

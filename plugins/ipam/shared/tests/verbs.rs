@@ -38,7 +38,8 @@ impl Net {
     }
 
     fn ledger(&self, boot: &str, blocks: Value) {
-        let ledger = json!({ "ferruleBlocks": 1, "network": "net", "domain": "lan", "dataDir": self.dir.path().join("stores"), "sets": [],
+        let ledger = json!({ "ferruleBlocks": 1, "network": "net", "domain": "lan", "dataDir": self.dir.path().join("stores"),
+            "sets": [[{ "subnet": "10.0.0.0/24", "rangeStart": "10.0.0.1", "rangeEnd": "10.0.0.254", "blockSize": 8, "gateway": "10.0.0.1" }]],
             "boot": boot, "blocks": blocks });
         fs::write(self.dir.path().join("ledgers/net.json"), ledger.to_string()).unwrap();
     }
@@ -89,12 +90,34 @@ fn addresses_come_from_open_blocks_alone() {
         .collect();
     assert_eq!(ips, (8..16).map(|n| IpAddr::from([10, 0, 0, n])).collect());
     let error = net.call("ADD", "more").error();
-    error.expect(11, "the blocks of this node have no free address of network \"net\": the daemon that claims addresses does not answer");
+    error.expect(
+        11,
+        "network \"net\" has no address for this container: the daemon that claims addresses does not answer",
+    );
     assert!(error.contains("remedy: start the daemon: ferrule-node blocks"), "{error}");
     net.call("STATUS", "").ok();
     assert_eq!(net.call("ADD", "c3").error().pair().1.split(' ').nth(1), Some("has"), "a second ADD");
     net.call("DEL", "c3").ok();
     assert_eq!(net.call("ADD", "more").ips().len(), 1);
+}
+
+#[test]
+fn one_block_is_filled_before_the_next_one() {
+    let net = Net::new();
+    net.ledger(
+        &this_boot(),
+        json!([block("10.0.0.8", "open"), block("10.0.0.16", "open"), block("10.0.0.24", "open")]),
+    );
+    let add = |id: &str| net.call("ADD", id).ips().remove(0);
+    let ips: Vec<String> = (0..12).map(|n| add(&format!("c{n}"))).collect();
+    let expected: Vec<String> = (8..20).map(|n| format!("10.0.0.{n}")).collect();
+    assert_eq!(ips, expected);
+    // The present block goes on; then the free address of the first one comes, before the third block.
+    net.call("DEL", "c3").ok();
+    net.call("DEL", "c11").ok();
+    let ips: Vec<String> = (0..6).map(|n| add(&format!("d{n}"))).collect();
+    assert_eq!(ips, ["10.0.0.20", "10.0.0.21", "10.0.0.22", "10.0.0.23", "10.0.0.19", "10.0.0.11"]);
+    assert_eq!(add("e"), "10.0.0.24");
 }
 
 #[test]
