@@ -32,6 +32,20 @@ pub fn first_mut(list: &mut Value) -> Option<&mut Value> {
     if first["type"] == CHAIN { first.get_mut("plugins")?.get_mut(0) } else { Some(first) }
 }
 
+/// Puts a plugin behind all others of a list in either form, unless it has one of this type.
+pub fn append(list: &mut Value, plugin: &Object) {
+    let Some(Value::Array(plugins)) = list.get_mut("plugins") else { return };
+    let objects: Vec<Object> = plugins.iter().filter_map(|plugin| plugin.as_object().cloned()).collect();
+    if members(&objects).iter().any(|member| type_of(member) == type_of(plugin)) {
+        return;
+    }
+    let last = plugins.last_mut().filter(|last| last["type"] == CHAIN);
+    match last.and_then(|chain| chain.get_mut("plugins")?.as_array_mut()) {
+        Some(members) => members.push(plugin.clone().into()),
+        None => plugins.push(plugin.clone().into()),
+    }
+}
+
 /// The plugins of a list, each chain in it replaced by its members. A runtime calls them with the same configurations, in the same order.
 pub fn members(plugins: &[Object]) -> Vec<Object> {
     let list = |plugin: &Object| match plugin.get("plugins") {
@@ -135,6 +149,16 @@ mod tests {
             assert_eq!(first(&form)["type"], "a");
             first_mut(&mut form).unwrap()["mtu"] = json!(9);
             assert_eq!(first(&form)["mtu"], 9);
+        }
+        let policy = object(&json!({"type": "policy"}));
+        for mut form in [Value::from(list.clone()), folded.clone().into(), longer.clone().into()] {
+            let mut expected = members(&plugins(&object(&form)).unwrap());
+            expected.push(policy.clone());
+            append(&mut form, &policy);
+            let once = form.clone();
+            assert_eq!(members(&plugins(&object(&form)).unwrap()), expected);
+            append(&mut form, &policy);
+            assert_eq!(form, once);
         }
         for mut none in [json!({}), json!({"plugins": [{"type": "chain", "plugins": []}]})] {
             assert!(first(&none).is_null() && first_mut(&mut none).is_none());

@@ -7,6 +7,8 @@ use serde_json::Value;
 /// Faults of a server. They hold from the next request on; [`Faults::mute`] holds for running watches too.
 #[derive(Clone, Debug)]
 pub struct Faults {
+    /// The faults are for the paths that begin so; token, rules and the times of watches for all.
+    pub of: String,
     /// Each answer takes so long.
     pub delay: Duration,
     /// A list takes so long, after its first half was sent.
@@ -36,6 +38,7 @@ pub struct Faults {
 impl Default for Faults {
     fn default() -> Faults {
         Faults {
+            of: String::new(),
             delay: Duration::ZERO,
             slow_list: Duration::ZERO,
             hang: false,
@@ -53,6 +56,15 @@ impl Default for Faults {
 }
 
 impl Faults {
+    /// Those of a path.
+    pub(crate) fn at(&self, path: &str) -> Faults {
+        if path.starts_with(&self.of) {
+            return self.clone();
+        }
+        let Faults { rules, token, bookmarks, longest_watch, .. } = self.clone();
+        Faults { rules, token, bookmarks, longest_watch, ..Faults::default() }
+    }
+
     /// The object without the fields that are unknown.
     pub(crate) fn drop_unknown(&self, object: &mut Value) {
         match object {

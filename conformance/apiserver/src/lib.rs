@@ -3,7 +3,7 @@
 //!
 //! - [`Store`] has the objects. The test reads and changes them by their paths, without a server.
 //! - [`ApiServer`] serves a store. Two servers of one store are a cluster with two API servers.
-//! - [`Faults`] are the faults of a server from the next request on; [`ApiServer::kill`] ends it.
+//! - [`Faults`] are the faults of a server from the next request on, for all paths or for some; [`ApiServer::kill`] ends it.
 //! - [`ApiServer::requests`] returns the clients' requests.
 //!
 //! It has, like a real server, revisions, conflicts, selectors, pages, bookmarks, 410 Gone, the end of a watch after

@@ -5,8 +5,10 @@ use serde_json::Value;
 use crate::refusal::Refusal;
 
 /// The fields that a selector may name, besides those of `metadata`.
-const FIELDS: [(&str, &[&str]); 6] = [
+const FIELDS: [(&str, &[&str]); 8] = [
     ("events", &["reason", "type", "involvedObject.kind", "involvedObject.name", "involvedObject.uid"]),
+    ("namespaces", &["status.phase"]),
+    ("networkpolicies", &[]),
     ("nodes", &["spec.unschedulable"]),
     ("pods", &["spec.nodeName", "status.phase"]),
     ("resourceclaims", &[]),

@@ -171,7 +171,7 @@ async fn respond(shared: &Shared, request: hyper::Request<Incoming>) -> Response
     let query = parts.uri.query().unwrap_or_default();
     let asked = Request::new(parts.method.as_str(), parts.uri.path(), query, &parts.headers);
     shared.requests.lock().unwrap().push(asked.clone());
-    let faults = shared.faults.borrow().clone();
+    let faults = shared.faults.borrow().at(parts.uri.path());
     if faults.hang {
         std::future::pending::<()>().await;
     }

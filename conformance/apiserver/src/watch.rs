@@ -20,6 +20,7 @@ use crate::store::{Change, Store};
 #[derive(Debug)]
 pub(crate) struct Watch {
     store: Store,
+    path: String,
     target: Target,
     selector: Selector,
     /// Changes after this revision are news. 0: the present objects are.
@@ -51,6 +52,7 @@ impl Watch {
         let wanted = request.value("timeoutSeconds").parse().map_or(longest, Duration::from_secs);
         Ok(Watch {
             store: store.clone(),
+            path: request.path.clone(),
             selector: selector(request, &target)?,
             target,
             seen,
@@ -66,7 +68,7 @@ impl Watch {
         let mut newest = self.store.subscribe();
         let mut bookmark = Instant::now() + self.faults.borrow().bookmarks;
         loop {
-            let Faults { mute, bookmarks, .. } = self.faults.borrow_and_update().clone();
+            let Faults { mute, bookmarks, .. } = self.faults.borrow_and_update().at(&self.path);
             let (mut lines, expired) = if mute { Default::default() } else { self.news() };
             let now = Instant::now();
             if now >= bookmark || now >= self.end {

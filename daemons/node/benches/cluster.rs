@@ -1,7 +1,8 @@
 //! The cost of the daemon with 1,000 and with 5,000 nodes, and of its ways for the pods. Prints Markdown tables.
 //!
 //! Run it as root with `cargo bench -p ferrule-node`. It measures the release program in `FERRULE_BIN_DIR`, else what
-//! `./build.sh` makes. Figures are only reported. Needs iperf3 and strace. With the argument `ways` it measures only the ways.
+//! `./build.sh` makes. Figures are only reported. Needs iperf3 and strace. With the argument `ways` it measures only
+//! the ways, with `policies` only the policies.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -32,6 +33,9 @@ use member::CONFLIST;
 fn main() {
     let program = bin_dir().unwrap().join("ferrule-node");
     println!("Program: {:.1} MB\n", fs::metadata(&program).unwrap().len() as f64 / 1e6);
+    if std::env::args().any(|argument| argument == "policies") {
+        return policies(&program);
+    }
     if !std::env::args().any(|argument| argument == "ways") {
         crowds(&program);
     }
@@ -163,6 +167,67 @@ fn crowd(program: &Path, nodes: usize) -> Vec<(&'static str, String)> {
     ];
     rows.extend(endpoint);
     rows
+}
+
+const POLICIES: &str = "/apis/networking.k8s.io/v1/networkpolicies";
+
+/// The daemon with 10,000 pods of 10 kB, 250 of them its own, in 100 namespaces with 10 policies each.
+fn policies(program: &Path) {
+    println!("| | without policies | 10,000 pods, 1,000 policies |\n|---|---:|---:|");
+    let memory = |cluster: &Cluster, key| format!("{:.1} MB", cluster.a.status(key) as f64 / 1000.0);
+    let mut without = Cluster::of(program.to_path_buf());
+    without.a.start("--health off");
+    poll(|| without.a.http("/metrics").1.contains("ferrule_node_syncs_total 1"));
+    let mut with = Cluster::of(program.to_path_buf());
+    fill(&with);
+    let began = Instant::now();
+    with.a.start("--health off --policy on");
+    poll(|| with.a.http("/metrics").1.contains("ferrule_node_policy_active 1"));
+    let done = began.elapsed();
+    let rows = |cluster: &Cluster| [memory(cluster, "VmRSS"), memory(cluster, "VmHWM")];
+    let (without, first) = (rows(&without), rows(&with));
+    println!("| from the start of the process until the policies hold | | {} |", ms(done));
+    println!("| memory then | {} | {} |", without[0], first[0]);
+    println!("| memory at most (VmHWM) | {} | {} |", without[1], first[1]);
+    // The history is gone: all is listed again.
+    let lists = || with.server.requests().iter().filter(|request| request.verb == "list").count();
+    let before = lists();
+    with.store.forget();
+    poll(|| lists() >= before + 4);
+    sleep(Duration::from_secs(10));
+    println!("| the same after another list | | {} |", rows(&with)[1]);
+}
+
+fn fill(cluster: &Cluster) {
+    let fields = "x".repeat(9000);
+    for space in 0..100 {
+        let labels = json!({"team": format!("team-{space}")});
+        cluster.store.put(
+            &format!("/api/v1/namespaces/s{space}"),
+            json!({"kind": "Namespace", "metadata": {"labels": labels}}),
+        );
+        for number in 0..10 {
+            let path = POLICIES
+                .replace("networkpolicies", &format!("namespaces/s{space}/networkpolicies/p{number}"));
+            let select = |key: &str, value: String| json!({"matchLabels": {key: value}});
+            let from = json!([{"podSelector": select("app", format!("app-{}", (number + 1) % 10))},
+                {"namespaceSelector": select("team", format!("team-{}", (space + 1) % 100))}]);
+            let spec = json!({"podSelector": select("app", format!("app-{number}")), "policyTypes": ["Ingress"],
+                "ingress": [{"from": from, "ports": [{"port": 80}, {"port": "http"}]}]});
+            cluster.store.put(&path, json!({"kind": "NetworkPolicy", "spec": spec}));
+        }
+        for number in 0..100 {
+            let pod = space * 100 + number;
+            let addresses = json!([{"ip": format!("10.{}.{}.{}", 100 + pod / 62_500, pod / 250 % 250, pod % 250 + 2)}, {"ip": format!("fd01::{pod:x}")}]);
+            let labels =
+                json!({"app": format!("app-{}", number % 10), "pod-template-hash": format!("{:x}", pod / 5)});
+            let node = if pod % 40 == 0 { "a".to_owned() } else { format!("n{}", pod % 100) };
+            let ports = json!([{"containerPort": 8080, "name": "http", "protocol": "TCP"}]);
+            let object = json!({"kind": "Pod", "metadata": {"labels": labels, "managedFields": fields},
+                "spec": {"nodeName": node, "containers": [{"ports": ports}]}, "status": {"phase": "Running", "podIPs": addresses}});
+            cluster.store.put(&format!("/api/v1/namespaces/s{space}/pods/web-{number}"), object);
+        }
+    }
 }
 
 /// The messages to the kernel that one node's new address costs.

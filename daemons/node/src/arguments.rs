@@ -179,6 +179,9 @@ pub struct Options {
     /// Sources that every pod of the cluster may have besides
     #[arg(long, global = true, value_name = "CIDR", value_delimiter = ',')]
     pub source_guard_allow: Vec<IpNetwork>,
+    /// Enforce NetworkPolicies: the conflist isolates new pods, and the daemon decides what passes. Includes the source guard
+    #[arg(long, global = true, value_enum, default_value = "off")]
+    pub policy: Switch,
     /// The UDP port of VXLAN
     #[arg(long, global = true, value_name = "PORT", default_value_t = 4789, value_parser = clap::value_parser!(u16).range(1..))]
     pub vxlan_port: u16,
@@ -239,6 +242,12 @@ impl Options {
             Some(root) => root.join(path.strip_prefix("/").unwrap_or(path)),
             None => path.to_owned(),
         }
+    }
+
+    /// Whether pods may send with their own sources only.
+    pub fn guards_sources(&self) -> bool {
+        // Policies judge by addresses.
+        self.source_guard == Switch::On || self.policy == Switch::On
     }
 
     /// Checks the networks.
@@ -312,6 +321,18 @@ mod tests {
         {
             let options = parse(text).unwrap().options;
             assert_eq!(options.seen(&options.machine_id), Path::new(seen));
+        }
+    }
+
+    #[test]
+    fn policies_need_the_source_guard() {
+        for (text, guards) in [
+            ("", false),
+            ("--policy on", true),
+            ("--policy on --source-guard off", true),
+            ("--source-guard on", true),
+        ] {
+            assert_eq!(parse(text).unwrap().options.guards_sources(), guards, "{text}");
         }
     }
 

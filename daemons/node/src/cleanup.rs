@@ -9,7 +9,7 @@ use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
 
 use crate::arguments::Options;
 use crate::{
-    conflist, forward_chain, forwarding, guard, masquerade, plan_file, proof, routes, status, vxlan,
+    conflist, forward_chain, forwarding, guard, masquerade, plan_file, policy, proof, routes, status, vxlan,
     wireguard,
 };
 
@@ -32,6 +32,7 @@ pub fn run(options: &Options) -> Result<String> {
         wireguard::cleanup(),
         masquerade::cleanup(),
         guard::cleanup(),
+        policy::cleanup(),
         plan_file(options),
         forward_chain::cleanup(),
         forwarding::cleanup(),

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kit::fold::{first, first_mut, fold};
+use ferrule_kit::fold::{Object, append, first, first_mut, fold};
 use serde_json::{Value, json};
 
-use crate::arguments::{Main, Options};
+use crate::arguments::{Main, Options, Switch};
 use crate::plan::Pods;
 
 pub mod file;
@@ -47,10 +47,11 @@ impl Template {
     pub fn read(options: &Options) -> Result<Template> {
         let Some(path) = &options.template else {
             let kind = if options.main == Main::Bridge { Kind::Bridge } else { Kind::Ptp };
-            return Ok(Template::built_in(kind, Form::List));
+            return Ok(Template::built_in(kind, Form::List, options.policy));
         };
         let parse = || -> Result<Template> { Template::parse(&ferrule_kernel::file::read_named(path)?) };
-        parse().with_context(|| format!("template {}", path.display()))
+        let template = parse().with_context(|| format!("template {}", path.display()))?;
+        Ok(template.with(options.policy))
     }
 
     fn parse(bytes: &[u8]) -> Result<Template> {
@@ -69,7 +70,7 @@ impl Template {
     }
 
     /// The built-in one.
-    pub fn built_in(kind: Kind, form: Form) -> Template {
+    pub fn built_in(kind: Kind, form: Form, policy: Switch) -> Template {
         let ipam = json!({ "type": "host-local" });
         let main = match kind {
             // The podCIDR may change: the former gateway goes with the last pod that needs it.
@@ -89,7 +90,15 @@ impl Template {
             ],
         });
         let folded = list.as_object().filter(|_| form == Form::Chain).and_then(|list| fold(list).ok());
-        Template(folded.map_or(list, Value::from))
+        Template(folded.map_or(list, Value::from)).with(policy)
+    }
+
+    /// With policies, the last plugin isolates new pods: behind all that give a pod addresses.
+    fn with(mut self, policy: Switch) -> Template {
+        if policy == Switch::On {
+            append(&mut self.0, &Object::from_iter([("type".to_owned(), "policy".into())]));
+        }
+        self
     }
 
     /// The bridges that may carry pods: the template's, and the built-in one, whose pods may be older than this configuration.
@@ -156,8 +165,8 @@ mod tests {
     #[test]
     fn the_values_of_the_node_are_filled_in() {
         for main in [Kind::Bridge, Kind::Ptp] {
-            let [mut value, chain] =
-                [Form::List, Form::Chain].map(|form| Template::built_in(main, form).value("n1", &pods()));
+            let [mut value, chain] = [Form::List, Form::Chain]
+                .map(|form| Template::built_in(main, form, Switch::Off).value("n1", &pods()));
             assert_eq!(chain[MARK]["plugins"], json!(["chain"]));
             assert_eq!(
                 chain["plugins"][0]["capabilities"],
@@ -173,6 +182,31 @@ mod tests {
             assert_eq!(first["ipam"]["routes"], json!([{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }]));
             assert_eq!((&first["mtu"], &first["ipMasq"]), (&json!(1450), &json!(false)));
             assert_eq!(value[MARK]["node"], "n1");
+        }
+    }
+
+    #[test]
+    fn with_policies_the_last_plugin_isolates() {
+        let types = |template: &Template| -> Vec<String> {
+            let list = unfolded(template.value("n1", &pods()));
+            let plugins = list["plugins"].as_array().unwrap().iter();
+            plugins.map(|plugin| plugin["type"].as_str().unwrap().to_owned()).collect()
+        };
+        for form in [Form::List, Form::Chain] {
+            let template = Template::built_in(Kind::Ptp, form, Switch::On);
+            assert_eq!(types(&template), ["ptp", "portmap", "bandwidth", "policy"]);
+            let mark = template.value("n1", &pods())[MARK]["plugins"].clone();
+            let expected = if form == Form::Chain { json!(["chain"]) } else { json!(types(&template)) };
+            assert_eq!(mark, expected);
+            let own =
+                Template::parse(Template::built_in(Kind::Bridge, form, Switch::Off).0.to_string().as_bytes());
+            let own = own.unwrap().with(Switch::On);
+            assert_eq!(
+                types(&own),
+                ["bridge", "portmap", "bandwidth", "policy"],
+                "a template of the operator"
+            );
+            assert_eq!(own.clone().with(Switch::On), own);
         }
     }
 

@@ -19,7 +19,7 @@ use ferrule_kernel::{file, sysctl};
 use ferrule_kit::veth;
 use ipnetwork::IpNetwork;
 
-use crate::arguments::{Main, Options};
+use crate::arguments::{Main, Options, Switch};
 use crate::cluster::gateway;
 use crate::conflist::{Form, Kind, Template};
 use crate::kernel::{BRIDGE, Local, Watch, is_link_local};
@@ -46,6 +46,7 @@ pub struct Part {
     /// `None` until the first look with `--main auto`, and with a template.
     kind: Option<Kind>,
     is_auto: bool,
+    policy: Switch,
     template_bridges: bool,
     found: Found,
     /// What stands in the way of connections to a Service on the same node.
@@ -65,6 +66,7 @@ impl Part {
         Part {
             kind: kind.filter(|_| is_built_in),
             is_auto: is_built_in && options.main == Main::Auto,
+            policy: options.policy,
             template_bridges: !is_built_in && template.plugin() == "bridge",
             found: Found::default(),
             lacks: None,
@@ -99,7 +101,7 @@ impl Part {
             self.kind = Some(chosen);
         }
         if let Some(kind) = self.kind {
-            *template = Template::built_in(kind, form);
+            *template = Template::built_in(kind, form, self.policy);
         }
         let needs_filter = self.kind == Some(Kind::Bridge) || self.template_bridges;
         let lacks = if needs_filter { self.filter(networks).err() } else { None };
@@ -302,6 +304,7 @@ mod tests {
             let part = Part {
                 kind: Some(kind),
                 is_auto: true,
+                policy: Switch::Off,
                 template_bridges: false,
                 found: Found { pods, on_links, ..Found::default() },
                 lacks: lacks.map(str::to_owned),

@@ -11,6 +11,7 @@
 //! - `forwarding` and `forward_chain` let the packets of pods pass: sysctls, and `FORWARD` of iptables.
 //! - [`proof`] asks whether pods can talk, and [`word`] says it.
 //! - [`store`] reads host-local's store.
+//! - [`policy`] enforces NetworkPolicies.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`], [`cleanup`] and [`left_overs`] are for administrators.
 //! - [`daemon`] and [`arguments`] are the process.

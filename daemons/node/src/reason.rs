@@ -102,11 +102,15 @@ pub enum Code {
     Forwarding,
     /// The table that checks what pods send cannot be made.
     Guard,
+    /// NetworkPolicies are not known yet.
+    PolicyUnknown,
+    /// NetworkPolicies do not hold.
+    Policy,
 }
 
 impl Code {
     /// All codes, in the order of README.md.
-    pub const ALL: [Code; 27] = [
+    pub const ALL: [Code; 29] = [
         Code::Api,
         Code::Unproved,
         Code::Node,
@@ -134,6 +138,8 @@ impl Code {
         Code::Way,
         Code::Forwarding,
         Code::Guard,
+        Code::PolicyUnknown,
+        Code::Policy,
     ];
 
     /// The key, the word and the remedy.
@@ -254,6 +260,16 @@ impl Code {
                 "guard",
                 Degraded,
                 "a kernel with nft_fib_inet, Linux 5.6 or later; or --source-guard off and --mode routes or wireguard",
+            ),
+            Code::PolicyUnknown => (
+                "policy-unknown",
+                Waiting,
+                "the text says why; kubectl auth can-i watch networkpolicies -A --as=system:serviceaccount:kube-system:ferrule-node",
+            ),
+            Code::Policy => (
+                "policy",
+                NotReady,
+                "read the text; nft list table inet ferrule_policy; or --policy off, which opens all pods",
             ),
         }
     }

@@ -13,6 +13,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use crate::guard;
+use crate::policy::Report;
 use crate::word::Word;
 
 /// How long a client may take to send the head of its request, and then to take the answer.
@@ -55,6 +56,8 @@ pub struct Figures {
     pub requests: u64,
     /// The parts that do not work.
     pub problems: usize,
+    /// The NetworkPolicies; `None` with `--policy off`.
+    pub policy: Option<Report>,
 }
 
 /// Answers until it is dropped. Tries again if the address is taken: the network works without this server.
@@ -134,7 +137,9 @@ fn respond(head: &[u8], figures: &Figures) -> String {
             let status = if figures.word.serves() { "200 OK" } else { "503 Service Unavailable" };
             (status, ready(figures))
         }
-        (b"GET" | b"HEAD", b"/metrics") => ("200 OK", metrics(figures) + &guard::metrics()),
+        (b"GET" | b"HEAD", b"/metrics") => {
+            ("200 OK", metrics(figures) + &guard::metrics() + &policy(figures))
+        }
         (b"GET" | b"HEAD", _) => ("404 Not Found", "/metrics, /healthz or /readyz\n".to_owned()),
         _ => ("405 Method Not Allowed", "GET\n".to_owned()),
     };
@@ -152,6 +157,10 @@ fn ready(figures: &Figures) -> String {
         let _ = writeln!(text, "{}", Line::new(reason));
     }
     text
+}
+
+fn policy(figures: &Figures) -> String {
+    figures.policy.as_ref().map(|report| report.metrics(SystemTime::now())).unwrap_or_default()
 }
 
 fn metrics(figures: &Figures) -> String {

@@ -175,6 +175,22 @@ fn the_service_account_may_do_what_the_daemon_does_and_nothing_else() {
         let subject = json!([{"kind": "ServiceAccount", "name": name, "namespace": namespace}]);
         assert_eq!(binding["subjects"], subject);
     }
+    // What src/api/decode asks for, with --policy on.
+    let kustomization = object("examples/overlays/policy/kustomization.yaml", "Kustomization");
+    assert!(parsed(["--policy=on"]).guards_sources());
+    assert!(kustomization["patches"].to_string().contains("value: \\\"--policy=on\\\""));
+    let file = "examples/overlays/policy/policy.yaml";
+    let (role, binding) = (object(file, "ClusterRole"), object(file, "ClusterRoleBinding"));
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
+    let reads = ["list", "watch"];
+    let expected = [
+        rule("", &["namespaces", "pods"], &reads),
+        rule("networking.k8s.io", &["networkpolicies"], &reads),
+        rule("", &["events"], &["create"]),
+    ];
+    assert_eq!(role["rules"], json!(expected));
+    assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
+    assert_eq!(binding["subjects"], object(MANIFEST, "ClusterRoleBinding")["subjects"]);
     // Without the binding or with another name the policy would let everything through.
     let policy = object(MANIFEST, "ValidatingAdmissionPolicy");
     let who = format!("request.userInfo.username == 'system:serviceaccount:{namespace}:{name}'");

@@ -88,6 +88,11 @@ impl Cluster {
         self.by_id(*self.spaces.get(namespace)?.pods.get(name)?)
     }
 
+    /// Whether a pod of this node that policies are for has this address.
+    pub fn has_local(&self, address: IpAddr) -> bool {
+        self.at(address).any(KnownPod::is_local)
+    }
+
     /// The pods that have this address: one, but for moments.
     pub(crate) fn at(&self, address: IpAddr) -> impl Iterator<Item = &KnownPod> {
         self.claims.range((address, 0)..=(address, u32::MAX)).filter_map(|(_, id)| self.by_id(*id))

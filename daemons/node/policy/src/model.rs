@@ -54,7 +54,7 @@ pub struct NetworkPolicy {
 }
 
 impl NetworkPolicy {
-    /// One of which only the name could be read, and why.
+    /// A policy that could not be read, except its name. `why`: the error.
     pub fn unread(namespace: &str, name: &str, why: String) -> NetworkPolicy {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
         NetworkPolicy { namespace, name, unread: Some(why), ..NetworkPolicy::default() }

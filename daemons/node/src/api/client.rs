@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use futures_util::io::{AsyncBufRead, AsyncBufReadExt as _};
+use futures_util::io::AsyncBufRead;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
 use kube::core::params::{ListParams, Patch, PatchParams, PostParams, VersionMatch, WatchParams};
@@ -14,23 +14,18 @@ use serde_json::{Value, json};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
 
-use super::items::Items;
 use crate::arguments::Options;
-use crate::cluster::{ListMetadata, Node};
 
 /// The longest wait for an answer; with a watch, for its headers.
 const LIMIT: Duration = Duration::from_secs(30);
-/// The longest time of a whole list: 5,000 nodes of 20 kB are 100 MB.
-const LIST: Duration = Duration::from_secs(300);
-/// Nodes in a page of a list from etcd.
+/// Objects in a page of a list from etcd.
 const PAGE: u32 = 500;
 /// The longest wait for the addresses of a name.
 const RESOLVE: Duration = Duration::from_secs(5);
 /// The seconds after which the API server ends a watch.
 const WATCH: u32 = 290;
 
-const NODES: &str = "/api/v1/nodes";
-const EVENTS: &str = "/api/v1/namespaces/default/events";
+pub(super) const NODES: &str = "/api/v1/nodes";
 
 /// Which list an API server may send. All but the newest one come from its watch cache, at once, and cost etcd nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,13 +82,13 @@ impl Connection {
         found
     }
 
-    /// The page of the list of nodes with this token; `None` for the first one. `each` gets each node.
+    /// The answer to a request for a page of a list, with this token; `None` for the first one.
     pub(super) async fn list(
         &self,
+        path: &str,
         age: &Age,
         token: Option<String>,
-        mut each: impl FnMut(Node),
-    ) -> Result<ListMetadata> {
+    ) -> Result<impl AsyncBufRead + use<>> {
         let (version, limit) = match age {
             // API servers ignore a limit with version 0, and ask etcd if there is one with another version.
             Age::Any => (Some("0".to_owned()), None),
@@ -107,44 +102,23 @@ impl Connection {
             resource_version: version,
             ..ListParams::default()
         };
-        let request = Request::new(NODES).list(&params)?;
-        let read = async {
-            let answer = within(async { self.client.request_stream(request).await.map_err(plain) }).await?;
-            let (mut answer, mut items) = (std::pin::pin!(answer), Items::default());
-            loop {
-                let piece = within(async { Ok(answer.fill_buf().await?) }).await?;
-                if piece.is_empty() {
-                    return items.finish();
-                }
-                items.take(piece, |item| {
-                    each(serde_json::from_slice(item)?);
-                    Ok(())
-                })?;
-                let len = piece.len();
-                answer.consume_unpin(len);
-            }
-        };
-        timeout(LIST, read)
-            .await
-            .map_err(|_| anyhow!("the answer took longer than {LIST:?}"))
-            .flatten()
-            .context("list the nodes")
+        let request = Request::new(path).list(&params)?;
+        within(async { self.client.request_stream(request).await.map_err(plain) }).await
     }
 
     /// The lines of a watch from this version on.
-    pub(super) async fn watch(&self, version: &str) -> Result<impl AsyncBufRead + use<>> {
+    pub(super) async fn watch(&self, path: &str, version: &str) -> Result<impl AsyncBufRead + use<>> {
         let params = WatchParams { timeout: Some(WATCH), bookmarks: true, ..WatchParams::default() };
-        let mut request = Request::new(NODES).watch(&params, version)?;
+        let mut request = Request::new(path).watch(&params, version)?;
         // kube is built without decompression.
         request.headers_mut().insert("accept-encoding", "identity".parse()?);
-        within(async { self.client.request_stream(request).await.map_err(plain) })
-            .await
-            .context("watch the nodes")
+        within(async { self.client.request_stream(request).await.map_err(plain) }).await
     }
 
     /// Creates an event. It is no error if the event exists already.
-    pub(super) async fn create_event(&self, event: &Value) -> Result<()> {
-        let request = Request::new(EVENTS).create(&PostParams::default(), serde_json::to_vec(event)?)?;
+    pub(super) async fn create_event(&self, namespace: &str, event: &Value) -> Result<()> {
+        let path = format!("/api/v1/namespaces/{namespace}/events");
+        let request = Request::new(path).create(&PostParams::default(), serde_json::to_vec(event)?)?;
         match changed(self.client.request_text(request)).await {
             Err(error) if error.downcast_ref().is_some_and(|refused: &Refused| refused.code == 409) => Ok(()),
             outcome => outcome,
@@ -210,7 +184,7 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-async fn within<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
+pub(super) async fn within<T>(request: impl Future<Output = Result<T>>) -> Result<T> {
     timeout(LIMIT, request).await.map_err(|_| anyhow!("no answer within {LIMIT:?}"))?
 }
 

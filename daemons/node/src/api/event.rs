@@ -1,4 +1,6 @@
-//! Events about Node objects.
+//! Events about Nodes and NetworkPolicies.
+
+use std::fmt;
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -6,12 +8,30 @@ use sha2::{Digest as _, Sha256};
 /// The reason of an event that is no warning.
 pub const READY: &str = "PodNetworkReady";
 
-/// An event about a node. All nodes that see one fault make one event: its name is a hash of node, reason and fault, so the API
+/// The reason of an event about a policy.
+const NOT_UNDERSTOOD: &str = "NetworkPolicyNotUnderstood";
+
+/// The object that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum About {
+    Node(String),
+    Policy { namespace: String, name: String },
+}
+
+impl fmt::Display for About {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            About::Node(name) => write!(f, "node {name}"),
+            About::Policy { namespace, name } => write!(f, "NetworkPolicy {namespace}/{name}"),
+        }
+    }
+}
+
+/// An event about an object. All nodes that see one fault make one event: its name is a hash of object, reason and fault, so the API
 /// server refuses a repetition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// The name of the Node.
-    pub node: String,
+    pub about: About,
     /// One word, such as `PodNetworkRefused`.
     pub reason: &'static str,
     /// Names the fault. It has no name of the node that reports, unless each one shall make an event of its own.
@@ -20,11 +40,35 @@ pub struct Event {
 }
 
 impl Event {
+    /// Something in a policy is not understood: the policy isolates, and this part of it allows nothing.
+    pub fn of_policy(namespace: &str, name: &str, what: &str) -> Event {
+        let about = About::Policy { namespace: namespace.to_owned(), name: name.to_owned() };
+        Event { about, reason: NOT_UNDERSTOOD, fault: what.to_owned(), message: what.to_owned() }
+    }
+
+    /// The namespace of the object. Events of a Node are in `default`.
+    pub(super) fn namespace(&self) -> &str {
+        match &self.about {
+            About::Node(_) => "default",
+            About::Policy { namespace, .. } => namespace,
+        }
+    }
+
     /// The object. `reporter`: this node.
     pub(super) fn to_json(&self, reporter: &str) -> Value {
-        let Event { node, reason, fault, message } = self;
+        let Event { about, reason, fault, message } = self;
+        // The kubelet and kubectl use the name of a Node as its UID here.
+        let (key, object) = match about {
+            About::Node(name) => {
+                (name.clone(), json!({ "apiVersion": "v1", "kind": "Node", "name": name, "uid": name }))
+            }
+            About::Policy { namespace, name } => (
+                format!("{namespace}/{name}"),
+                json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "namespace": namespace, "name": name }),
+            ),
+        };
         let mut hash = Sha256::new();
-        for part in [node, *reason, fault] {
+        for part in [key.as_str(), *reason, fault] {
             hash.update(part);
             hash.update([0]);
         }
@@ -33,9 +77,8 @@ impl Event {
         json!({
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": { "name": format!("ferrule-node.{name}"), "namespace": "default" },
-            // The kubelet and kubectl use the name of a Node as its UID here.
-            "involvedObject": { "apiVersion": "v1", "kind": "Node", "name": node, "uid": node },
+            "metadata": { "name": format!("ferrule-node.{name}"), "namespace": self.namespace() },
+            "involvedObject": object,
             "reason": reason,
             "message": message,
             "type": if *reason == READY { "Normal" } else { "Warning" },
@@ -55,7 +98,7 @@ mod tests {
     fn one_fault_has_one_event() {
         let object = |reporter: &str, node: &str, fault: &str, message: &str| {
             let (node, fault, message) = (node.into(), fault.into(), message.into());
-            Event { node, reason: "PodNetworkRefused", fault, message }.to_json(reporter)
+            Event { about: About::Node(node), reason: "PodNetworkRefused", fault, message }.to_json(reporter)
         };
         let [one, same, fault, node] =
             [("n1", "n2", "a", "A"), ("n3", "n2", "a", "B"), ("n1", "n2", "b", "A"), ("n1", "n4", "a", "A")]
@@ -65,5 +108,14 @@ mod tests {
         assert_eq!(one, same, "whoever reports it");
         assert!(one != fault && one != node);
         assert_eq!(object("n1", "n2", "a", "it is so")["message"], "it is so");
+        // The API server takes only one in the object's own namespace.
+        let of_policy = |reporter: &str, name: &str| Event::of_policy("shop", name, "x").to_json(reporter);
+        let (one, same, other) = (of_policy("n1", "db"), of_policy("n2", "db"), of_policy("n1", "web"));
+        assert_eq!(one["metadata"], same["metadata"]);
+        assert_ne!(one["metadata"], other["metadata"]);
+        assert_eq!(
+            (&one["metadata"]["namespace"], &one["involvedObject"]["namespace"]),
+            (&json!("shop"), &json!("shop"))
+        );
     }
 }

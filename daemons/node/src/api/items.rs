@@ -16,8 +16,9 @@ const MAX_REST: usize = 1 << 20;
 pub(super) struct Items {
     /// The list without its items.
     rest: Vec<u8>,
-    /// The item so far.
+    /// The item so far, and whether more of it was dropped.
     item: Vec<u8>,
+    is_cut: bool,
     /// The open braces and brackets.
     depth: usize,
     /// Whether the place is within the items of the list.
@@ -35,15 +36,19 @@ struct Rest {
 }
 
 impl Items {
-    /// Takes the next piece. `each` gets each complete item.
+    /// Takes the next piece. `each` gets each item, and whether it is cut off because it is too large.
     ///
     /// # Errors
-    /// It is no list, something in it is too large, or `each` fails.
-    pub(super) fn take(&mut self, piece: &[u8], mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    /// It is no list, all but its items is too large, or `each` fails.
+    pub(super) fn take(
+        &mut self,
+        piece: &[u8],
+        mut each: impl FnMut(&[u8], bool) -> Result<()>,
+    ) -> Result<()> {
         for byte in piece {
             self.step(*byte)?;
             if self.in_items && self.depth == 2 && *byte == b'}' && !self.in_string {
-                each(&self.item)?;
+                each(&self.item, std::mem::take(&mut self.is_cut))?;
                 self.item.clear();
             }
         }
@@ -73,9 +78,6 @@ impl Items {
                 self.depth = self.depth.checked_sub(1).context("it is no list")?;
                 if is_last {
                     self.in_items = false;
-                } else if self.in_items && self.depth == 2 {
-                    self.item.push(byte);
-                    return Ok(());
                 }
             }
             b',' | b' ' | b'\n' | b'\r' | b'\t' if self.in_items && self.depth == 2 => return Ok(()),
@@ -85,10 +87,15 @@ impl Items {
     }
 
     fn keep(&mut self, byte: u8) -> Result<()> {
-        let (buffer, most) =
-            if self.in_items { (&mut self.item, MAX_ITEM) } else { (&mut self.rest, MAX_REST) };
-        ensure!(buffer.len() < most, "it has more than {most} bytes in one place");
-        buffer.push(byte);
+        if self.in_items {
+            self.is_cut |= self.item.len() >= MAX_ITEM;
+            if !self.is_cut {
+                self.item.push(byte);
+            }
+            return Ok(());
+        }
+        ensure!(self.rest.len() < MAX_REST, "it has more than {MAX_REST} bytes besides its items");
+        self.rest.push(byte);
         Ok(())
     }
 
@@ -120,7 +127,8 @@ mod tests {
     fn take_apart(text: &str, piece: usize) -> Result<(Vec<String>, ListMetadata)> {
         let (mut items, mut found) = (Items::default(), Vec::new());
         for piece in text.as_bytes().chunks(piece) {
-            items.take(piece, |item| {
+            items.take(piece, |item, is_cut| {
+                assert_eq!(is_cut, item.len() == MAX_ITEM);
                 found.push(String::from_utf8(item.to_vec())?);
                 Ok(())
             })?;
@@ -167,5 +175,14 @@ mod tests {
         }
         let long = format!(r#"{{"metadata":{{"x":"{}"}},"items":[]}}"#, "x".repeat(MAX_REST));
         assert!(take_apart(&long, 1 << 16).is_err());
+    }
+
+    #[test]
+    fn an_item_that_is_too_large_is_cut_off() {
+        let long = format!(r#"{{"metadata":{{"name":"a"}},"x":"{}","y":[{{}}]}}"#, "x".repeat(MAX_ITEM));
+        let text = format!(r#"{{"metadata":{{"resourceVersion":"7"}},"items":[{{}},{long},{{"z":1}}]}}"#);
+        let (found, metadata) = take_apart(&text, 1 << 16).unwrap();
+        assert_eq!((&*found[0], &*found[2], &*metadata.resource_version), ("{}", r#"{"z":1}"#, "7"));
+        assert_eq!((found.len(), &found[1]), (3, &long[..MAX_ITEM].to_owned()));
     }
 }

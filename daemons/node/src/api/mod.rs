@@ -1,26 +1,38 @@
-//! The API server: a list of all nodes, then each change; events and this node's annotation.
+//! The API server: a list of all nodes, then each change; events and this node's annotation. NetworkPolicies, Namespaces and Pods in
+//! the same way.
 
 mod client;
+mod decode;
 mod event;
 mod items;
+mod kind;
+mod line;
+mod nodes;
+mod objects;
 mod outbox;
 mod session;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
-use self::outbox::Outbox;
+use self::decode::{Namespace, Pod, Policy};
+use self::kind::Kind;
+use self::nodes::Nodes;
+use self::objects::Objects;
+use self::outbox::{Outbox, Seen};
 use self::session::{Position, Session};
 use crate::arguments::Options;
 use crate::cluster::{Peer, Peers};
+use crate::policy::objects::Told;
 
 pub use client::Connection;
-pub use event::{Event, READY};
+pub use event::{About, Event, READY};
 
 /// The shortest pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -49,47 +61,85 @@ pub enum Update {
 /// A message to the API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// An event about a Node.
+    /// An event about an object.
     Event(Event),
     /// This node's object should have this annotation. It is written if the object lacks it, also later. The last value counts.
     Annotation { name: &'static str, value: String },
 }
 
-/// Follows the nodes until the receiver is gone. Retries after all errors: an expired token may be renewed.
+/// Follows the nodes, and sends reports, until the receiver is gone. `count`: how many nodes there are.
 pub async fn run(
     options: Options,
     node: String,
+    count: Arc<AtomicU32>,
     updates: mpsc::Sender<Update>,
-    mut reports: mpsc::Receiver<Report>,
+    reports: mpsc::Receiver<Report>,
 ) {
-    let (mut outbox, seen) = (Outbox::new(node.clone()), watch::Sender::new(None));
-    let nodes = AtomicU32::new(0);
+    let seen = watch::Sender::new(None);
+    let letters = Letters { outbox: Outbox::new(node.clone()), reports, seen: seen.subscribe() };
+    keep(&options, Nodes::new(node, seen, count.clone()), &updates, &count, Some(letters)).await;
+}
+
+/// Follows NetworkPolicies, Namespaces and Pods, each with a connection of its own, until the receiver is gone. The kind that is slow
+/// delays neither the others nor the nodes.
+pub async fn follow_objects(options: Options, node: String, count: Arc<AtomicU32>, told: mpsc::Sender<Told>) {
+    tokio::join!(
+        keep(&options, Objects::<Policy>::new(node.clone()), &told, &count, None),
+        keep(&options, Objects::<Namespace>::new(node.clone()), &told, &count, None),
+        keep(&options, Objects::<Pod>::new(node.clone()), &told, &count, None),
+    );
+}
+
+/// What the connection of the nodes sends.
+struct Letters {
+    outbox: Outbox,
+    reports: mpsc::Receiver<Report>,
+    seen: watch::Receiver<Seen>,
+}
+
+/// Follows one kind until the receiver is gone. Retries after all errors: an expired token may be renewed.
+async fn keep<K: Kind>(
+    options: &Options,
+    mut kind: K,
+    messages: &mpsc::Sender<K::Message>,
+    nodes: &AtomicU32,
+    mut letters: Option<Letters>,
+) {
     let (mut attempt, mut position) = (0_u32, Position::default());
     loop {
         let server = options.api_server.get(attempt as usize % options.api_server.len().max(1));
         let session = async {
-            let connection = Connection::open(&options, server.map(String::as_str)).await?;
-            let servers = connection.servers(&options).await;
-            if !servers.is_empty() {
-                let _ = updates.send(Update::Servers(servers)).await;
+            let connection = &Connection::open(options, server.map(String::as_str)).await?;
+            if let Some(message) = K::SERVERS {
+                let servers = connection.servers(options).await;
+                if !servers.is_empty() {
+                    let _ = messages.send(message(servers)).await;
+                }
             }
             let idle = Duration::from_secs(options.watch_idle);
-            let (connection, name, seen, updates, nodes) = (&connection, &node, &seen, &updates, &nodes);
-            let session = Session { connection, name, seen, updates, nodes, idle };
+            let mut session = Session { connection, kind: &mut kind, messages, nodes, idle };
+            let send = async {
+                match &mut letters {
+                    Some(Letters { outbox, reports, seen }) => {
+                        outbox.send(connection, reports, seen.clone(), nodes).await;
+                    }
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 outcome = session.follow(&mut position) => outcome,
-                () = outbox.send(connection, &mut reports, seen.subscribe(), nodes) => Ok(()),
+                () = send => Ok(()),
             }
         };
         let begin = Instant::now();
         let outcome = session.await;
         attempt = if begin.elapsed() < WORKED { attempt.saturating_add(1) } else { 1 };
         if let Err(error) = outcome
-            && updates.send(Update::State(Err(format!("{error:#}")))).await.is_err()
+            && messages.send(K::state(Err(format!("{error:#}")))).await.is_err()
         {
             return;
         }
-        if updates.is_closed() {
+        if messages.is_closed() {
             return;
         }
         sleep(pause(attempt, Duration::from_secs(options.longest_pause))).await;
@@ -102,9 +152,10 @@ fn pause(attempt: u32, most: Duration) -> Duration {
     whole.mul_f64(0.5 + random() / 2.0)
 }
 
-/// A part of a time that grows with the number of nodes: what all of them do at once would be too much for the API server.
-fn spread(nodes: &AtomicU32) -> Duration {
+/// A part of a time that grows with the number of nodes, and with what each costs the API server: all of them at once would be too much.
+fn spread(nodes: &AtomicU32, cost: u32) -> Duration {
     let [each, most] = SPREAD;
+    let each = each.saturating_mul(cost);
     each.saturating_mul(nodes.load(Ordering::Relaxed)).min(most).mul_f64(random())
 }
 

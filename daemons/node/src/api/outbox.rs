@@ -62,7 +62,7 @@ impl Outbox {
             tokio::select! {
                 Some(report) = reports.recv() => {
                     // Other nodes may see the same fault.
-                    let wait = if matches!(report, Report::Event(_)) { spread(nodes) } else { Duration::ZERO };
+                    let wait = if matches!(report, Report::Event(_)) { spread(nodes, 1) } else { Duration::ZERO };
                     self.take(report, Instant::now() + wait);
                 }
                 Ok(()) = seen.changed() => self.soon(Instant::now()),
@@ -120,12 +120,12 @@ impl Outbox {
         }
         for _ in 0..self.events.len() {
             let Some(event) = self.events.front() else { break };
-            let outcome = connection.create_event(&event.to_json(&self.node)).await;
+            let outcome = connection.create_event(event.namespace(), &event.to_json(&self.node)).await;
             let Some(event) = self.events.pop_front() else { break };
             let Err(failure) = outcome else { continue };
             let refused =
                 failure.downcast_ref().is_some_and(|refused: &Refused| INVALID.contains(&refused.code));
-            error = Some(failure.context(format!("create an event about node {}", event.node)));
+            error = Some(failure.context(format!("create an event about {}", event.about)));
             if !refused {
                 self.events.push_back(event);
             }
@@ -154,10 +154,11 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::event::About;
 
     fn event(number: usize) -> Report {
         let fault = number.to_string();
-        Report::Event(Event { node: "n".into(), reason: "R", fault, message: String::new() })
+        Report::Event(Event { about: About::Node("n".into()), reason: "R", fault, message: String::new() })
     }
 
     #[test]

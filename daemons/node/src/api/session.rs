@@ -1,23 +1,24 @@
-//! A list of the nodes and the watches after it. After a failure the next session goes on where this one has ended.
+//! A list of the objects of one kind and the watches after it. After a failure the next session goes on where this one has ended.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
-use futures_util::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _};
+use anyhow::{Context as _, Error, Result, anyhow, bail};
+use futures_util::io::{AsyncBufRead, AsyncBufReadExt as _};
 use kube::core::WatchEvent;
 use tokio::sync::mpsc::Sender;
-use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::client::{Age, Connection, Refused};
-use super::outbox::Seen;
-use super::{Update, spread};
-use crate::cluster::{Node, Peer, Peers};
+use super::client::{Age, Connection, Refused, within};
+use super::decode::Head;
+use super::items::Items;
+use super::kind::{Kind, read};
+use super::line::Line;
+use super::spread;
+use crate::cluster::ListMetadata;
 
-/// The longest line of a watch in bytes. etcd keeps objects up to 1.5 MB.
-const MAX_LINE: u64 = 8 << 20;
+/// The longest time of a whole list: 5,000 nodes of 20 kB are 100 MB.
+const LIST: Duration = Duration::from_secs(300);
 /// The least time between the starts of two watches, if the API server ends each at once.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// A watch that ends earlier, without a word, is a failure: a proxy may answer anything.
@@ -44,6 +45,11 @@ impl Position {
         self.last = self.version.take().or_else(|| self.last.take());
     }
 
+    /// Whether all nodes may ask for this list at once: the changes since the last one are lost.
+    fn is_again(&self) -> bool {
+        self.last.is_some() || self.needs_newest
+    }
+
     fn age(&self) -> Age {
         match &self.last {
             _ if self.needs_newest => Age::Newest,
@@ -54,26 +60,31 @@ impl Position {
 }
 
 /// Whose changes go where.
-pub(super) struct Session<'a> {
+pub(super) struct Session<'a, K: Kind> {
     pub(super) connection: &'a Connection,
-    /// This node's name, and its annotations.
-    pub(super) name: &'a str,
-    pub(super) seen: &'a watch::Sender<Seen>,
-    pub(super) updates: &'a Sender<Update>,
+    pub(super) kind: &'a mut K,
+    pub(super) messages: &'a Sender<K::Message>,
     /// The number of nodes of the last list.
     pub(super) nodes: &'a AtomicU32,
     /// A watch that says nothing for so long is dead.
     pub(super) idle: Duration,
 }
 
-impl Session<'_> {
-    /// Follows the nodes. Returns if the receiver is gone.
-    pub(super) async fn follow(&self, position: &mut Position) -> Result<()> {
+/// The receiver of the messages is gone.
+struct Closed;
+
+impl<K: Kind> Session<'_, K> {
+    /// Follows the objects. Returns if the receiver is gone.
+    pub(super) async fn follow(&mut self, position: &mut Position) -> Result<()> {
         loop {
             let version = match &position.version {
                 Some(version) => version.clone(),
                 None => {
-                    let (peers, version) = match self.list(&position.age()).await {
+                    // All nodes need a new list if the API server has lost its history.
+                    if position.is_again() {
+                        sleep(spread(self.nodes, K::COST)).await;
+                    }
+                    let version = match self.list(&position.age()).await {
                         Err(error) => {
                             // Such as a cache that is older than the version. Others do not make etcd send all lists.
                             position.needs_newest = error
@@ -81,77 +92,85 @@ impl Session<'_> {
                                 .is_some_and(|refused: &Refused| refused.is_about_version());
                             return Err(error);
                         }
-                        Ok(list) => list,
+                        Ok(None) => return Ok(()),
+                        Ok(Some(version)) => version,
                     };
-                    self.nodes.store(u32::try_from(peers.len()).unwrap_or(u32::MAX), Ordering::Relaxed);
-                    if self.updates.send(Update::List(peers)).await.is_err() {
-                        return Ok(());
-                    }
                     (position.version, position.needs_newest) = (Some(version.clone()), false);
-                    if self.updates.send(Update::State(Ok(()))).await.is_err() {
-                        return Ok(());
-                    }
                     version
                 }
             };
             let begin = Instant::now();
-            match self.connection.watch(&version).await {
+            let watch = self.connection.watch(K::PATH, &version).await;
+            match watch.with_context(|| format!("watch the {}", K::WORD)) {
                 Err(error) if error.downcast_ref().is_some_and(|refused: &Refused| refused.code == GONE) => {
                     position.lose();
                 }
                 Err(error) => return Err(error),
                 Ok(watch) => match self.read(watch, position).await? {
-                    End::Again => {
-                        sleep_until(begin + SHORTEST).await;
-                        continue;
-                    }
+                    End::Again => sleep_until(begin + SHORTEST).await,
                     End::List => position.lose(),
                     End::Closed => return Ok(()),
                 },
             }
-            // All nodes need a new list if the API server has lost its history.
-            sleep(spread(self.nodes)).await;
         }
     }
 
-    /// All nodes, and the version of the list.
-    async fn list(&self, age: &Age) -> Result<(Peers, String)> {
-        let (mut peers, mut token, mut annotations) = (Peers::new(), None, None);
+    /// Sends all objects on. Returns the version of the list; `None` if the receiver is gone.
+    async fn list(&mut self, age: &Age) -> Result<Option<String>> {
+        self.kind.begin();
+        let mut token = None;
         loop {
-            let page = self.connection.list(age, token, |node| {
-                if node.metadata.name == self.name {
-                    annotations = Some(node.annotations());
-                }
-                peers.extend(check(node));
-            });
-            let page = page.await?;
+            let page = timeout(LIST, self.page(age, token)).await;
+            let page = page.map_err(|_| anyhow!("the answer took longer than {LIST:?}")).flatten();
+            let page = page.with_context(|| format!("list the {}", K::WORD))?;
+            let Ok(page) = page else { return Ok(None) };
             token = page.next.filter(|next| !next.is_empty());
             if token.is_none() {
-                self.note(annotations.unwrap_or_default());
-                return Ok((peers, page.resource_version));
+                let complete = self.kind.complete();
+                let is_sent = self.send([complete, K::state(Ok(()))]).await;
+                return Ok(is_sent.is_ok().then_some(page.resource_version));
             }
         }
     }
 
-    /// Notes the annotations of this node's object.
-    fn note(&self, annotations: BTreeMap<String, String>) {
-        let annotations = Some(annotations);
-        self.seen.send_if_modified(|seen| std::mem::replace(seen, annotations.clone()) != annotations);
+    async fn page(&mut self, age: &Age, token: Option<String>) -> Result<Result<ListMetadata, Closed>> {
+        let answer = self.connection.list(K::PATH, age, token).await?;
+        let (mut answer, mut items, mut messages) = (std::pin::pin!(answer), Items::default(), Vec::new());
+        loop {
+            let piece = within(async { Ok(answer.fill_buf().await?) }).await?;
+            if piece.is_empty() {
+                return items.finish().map(Ok);
+            }
+            items.take(piece, |item, is_cut| {
+                messages.extend(self.kind.listed(read::<K>(item, is_cut)?));
+                Ok(())
+            })?;
+            let len = piece.len();
+            answer.consume_unpin(len);
+            if let Err(closed) = self.send(messages.drain(..)).await {
+                return Ok(Err(closed));
+            }
+        }
     }
 
-    async fn read(&self, watch: impl AsyncBufRead, position: &mut Position) -> Result<End> {
+    async fn send(&self, messages: impl IntoIterator<Item = K::Message>) -> Result<(), Closed> {
+        for message in messages {
+            self.messages.send(message).await.map_err(|_| Closed)?;
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, watch: impl AsyncBufRead, position: &mut Position) -> Result<End> {
         let mut watch = std::pin::pin!(watch);
-        let (begin, mut line) = (Instant::now(), Vec::new());
+        let (begin, mut line) = (Instant::now(), Line::default());
         let (mut works, mut has_said) = (false, false);
         loop {
-            let room = MAX_LINE.saturating_sub(line.len() as u64);
-            let mut limited = watch.as_mut().take(room);
             let limit = if works { self.idle } else { self.idle.min(WORKS) };
-            match timeout(limit, limited.read_until(b'\n', &mut line)).await {
-                Ok(read) => drop(read.context("read the watch")?),
+            let is_whole = match timeout(limit, line.read(&mut watch)).await {
+                Ok(read) => read.context("read the watch")?,
                 Err(_) if limit < self.idle => {
                     works = true;
-                    if self.updates.send(Update::State(Ok(()))).await.is_err() {
+                    if self.send([K::state(Ok(()))]).await.is_err() {
                         return Ok(End::Closed);
                     }
                     continue;
@@ -161,33 +180,22 @@ impl Session<'_> {
                     position.lose();
                     bail!("the watch has said nothing for {:?}", self.idle);
                 }
-            }
-            if !line.ends_with(b"\n") {
-                match line.len() {
+            };
+            if !is_whole {
+                match line.text().len() {
                     0 if has_said || begin.elapsed() >= USUAL => return Ok(End::Again),
                     0 => bail!("the watch has ended at once, without a word"),
-                    len if len as u64 >= MAX_LINE => position.lose(),
-                    _ => {}
+                    len => bail!("the watch ended in a line, after {len} bytes"),
                 }
-                bail!("the watch ended in a line, after {} bytes", line.len());
             }
             has_said = true;
-            let event = serde_json::from_slice::<WatchEvent<Node>>(&line).inspect_err(|_| position.lose());
+            let event = event::<K>(&line).inspect_err(|_| position.lose());
             line.clear();
-            let (version, update) = match event.context("read the watch")? {
-                WatchEvent::Added(node) | WatchEvent::Modified(node) => {
-                    if node.metadata.name == self.name {
-                        self.note(node.annotations());
-                    }
-                    let version = node.metadata.resource_version.clone();
-                    (version, check(node).map(|(name, peer)| Update::Changed(name, Box::new(peer))))
+            let (version, message) = match event.context("read the watch")? {
+                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
+                    (K::version(&object).to_owned(), self.kind.changed(object))
                 }
-                WatchEvent::Deleted(node) => {
-                    if node.metadata.name == self.name {
-                        self.note(BTreeMap::new());
-                    }
-                    (node.metadata.resource_version, Some(Update::Gone(node.metadata.name)))
-                }
+                WatchEvent::Deleted(object) => (K::version(&object).to_owned(), self.kind.gone(object)),
                 WatchEvent::Bookmark(bookmark) => (bookmark.metadata.resource_version, None),
                 WatchEvent::Error(status) if status.code == GONE => return Ok(End::List),
                 WatchEvent::Error(status) => {
@@ -200,25 +208,33 @@ impl Session<'_> {
                 position.needs_newest = true;
                 bail!("the API server has gone back to version {}", version.escape_default());
             }
-            let state = (!works).then_some(Update::State(Ok(())));
+            let state = (!works).then(|| K::state(Ok(())));
             works = true;
-            for update in state.into_iter().chain(update) {
-                if self.updates.send(update).await.is_err() {
-                    return Ok(End::Closed);
-                }
+            if self.send(state.into_iter().chain(message)).await.is_err() {
+                return Ok(End::Closed);
             }
             position.version = Some(version);
         }
     }
 }
 
-fn check(node: Node) -> Option<(String, Peer)> {
-    let shown: String = node.metadata.name.escape_default().take(80).collect();
-    let checked = node.check();
-    if checked.is_none() {
-        log!("ignores a Node with an invalid name: {shown}");
-    }
-    checked
+/// Reads a line of a watch, or at least the head of its object.
+fn event<K: Kind>(line: &Line) -> Result<WatchEvent<K::Object>> {
+    let why = match serde_json::from_slice(line.text()) {
+        Ok(event) => return Ok(event),
+        Err(_) if line.is_cut() => line.too_large(),
+        Err(error) => Error::from(error),
+    };
+    let head = Head::read(line.text());
+    let of: fn(K::Object) -> WatchEvent<K::Object> = match head.event.as_str() {
+        // A watch goes on from the version of its last event.
+        _ if head.version.is_empty() => return Err(why),
+        "ADDED" => WatchEvent::Added,
+        "MODIFIED" => WatchEvent::Modified,
+        "DELETED" => WatchEvent::Deleted,
+        _ => return Err(why),
+    };
+    K::unread(head, why).map(of)
 }
 
 /// Whether the first one of two versions is the older one, as after a restore of etcd. Others than numbers are not compared.

@@ -152,7 +152,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::arguments::{Arguments, Options};
+    use crate::arguments::{Arguments, Options, Switch};
     use crate::conflist::{Form, Kind, Template};
 
     fn pods(mtu: u32) -> Pods {
@@ -160,7 +160,7 @@ mod tests {
     }
 
     fn conflist(form: Form, mtu: u32) -> Value {
-        Template::built_in(Kind::Bridge, form).value("n1", &pods(mtu))
+        Template::built_in(Kind::Bridge, form, Switch::Off).value("n1", &pods(mtu))
     }
 
     #[test]

@@ -6,19 +6,23 @@ mod state;
 mod voice;
 
 use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use ferrule_policy_kit::isolated;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use self::state::State;
-use crate::arguments::Options;
+use crate::arguments::{Options, Switch};
 use crate::plan_file::{Identity, Keeper};
 use crate::proof::{self, Proofs};
-use crate::{api, housekeeping, serve, status};
+use crate::{api, housekeeping, policy, serve, status};
 
 /// How long changes are collected before a sync.
 const WINDOW: Duration = Duration::from_millis(20);
@@ -53,9 +57,11 @@ pub async fn run(options: Options) -> Result<()> {
     let patience = Instant::now() + PATIENCE;
     log!("node {node}: starts, mode {}", state.mode());
     let mut tasks = JoinSet::new();
-    tasks.spawn(api::run(options.clone(), node, updates, report));
+    let count = Arc::default();
+    tasks.spawn(api::run(options.clone(), node.clone(), Arc::clone(&count), updates, report));
     tasks.spawn(serve::run(options.listen, served));
     tasks.spawn(proof::run(options.clone(), inputs, found));
+    let mut policies = policies(&options, node, count, &mut tasks)?;
     tasks.spawn(async move { housekeeping::run(&options).await });
 
     let [terminate, interrupt] = &mut signals;
@@ -80,6 +86,7 @@ pub async fn run(options: Options) -> Result<()> {
                 outcome.context("follow the kernel's links and routes")?;
                 due = soon(due, (last + CALM).max(Instant::now() + WINDOW));
             }
+            report = said(&mut policies) => state.policies(report),
             Ok(()) = proofs.changed() => state.prove(proofs.borrow_and_update().clone()),
             () = sleep_until(due.unwrap_or(last)), if due.is_some() => {
                 let is_complete = state.sync()?;
@@ -94,8 +101,39 @@ pub async fn run(options: Options) -> Result<()> {
     }
     log!("ends; routes, devices, table and conflist stay");
     tasks.shutdown().await;
+    // Nobody sends any more, so it ends.
+    policies.map(policy::Handle::join);
     keeper.finish(state.answer()).await;
     Ok(())
+}
+
+/// Starts the thread that enforces policies, and follows their objects for it.
+fn policies(
+    options: &Options,
+    node: String,
+    count: Arc<AtomicU32>,
+    tasks: &mut JoinSet<()>,
+) -> Result<Option<policy::Handle>> {
+    let path = Path::new(isolated::PATH);
+    if options.policy == Switch::Off {
+        for what in policy::stand_down(path).context("remove the policies of a former --policy on")? {
+            log!("policy: removed {what}");
+        }
+        return Ok(None);
+    }
+    let (told, objects) = policy::objects::channel();
+    tasks.spawn(api::follow_objects(options.clone(), node, count, told));
+    Ok(Some(policy::spawn(path.to_owned(), objects)?))
+}
+
+/// What the thread says next.
+async fn said(policies: &mut Option<policy::Handle>) -> policy::Report {
+    if let Some(handle) = policies
+        && handle.report.changed().await.is_ok()
+    {
+        return handle.report.borrow_and_update().clone();
+    }
+    std::future::pending().await
 }
 
 fn retry(failures: u32) -> Duration {

@@ -3,6 +3,7 @@
 mod conflist;
 mod nodes;
 mod parts;
+mod policy;
 mod speak;
 mod word;
 
@@ -20,13 +21,14 @@ use tokio::sync::{mpsc, watch};
 use super::former;
 use super::report::{self, Log};
 use super::voice::Voice;
-use crate::api::Report;
+use crate::api;
 use crate::arguments::{Mode, Options};
 use crate::cluster::{Peers, Refusal};
 use crate::conflist::Template;
 use crate::kernel::Watch;
 use crate::plan::{Facts, Interest, Plan, make};
 use crate::plan_file::Identity;
+use crate::policy::Report;
 use crate::proof::{self, Proofs};
 use crate::serve::Figures;
 use crate::status::{self, Status};
@@ -76,13 +78,15 @@ pub(super) struct State {
     status: Status,
     log: Log,
     voice: Voice,
-    reports: mpsc::Sender<Report>,
+    reports: mpsc::Sender<api::Report>,
     /// The refusals that were logged.
     reported: BTreeSet<Refusal>,
     /// The key that was sent.
     announced: Option<String>,
     /// The health endpoint that was sent.
     published: Option<String>,
+    /// What the thread of the policies says; `None` with `--policy off`.
+    policy: Option<Report>,
     /// What the health endpoint has found.
     proofs: Proofs,
     input: watch::Sender<proof::Input>,
@@ -94,7 +98,7 @@ impl State {
         options: Options,
         node: String,
         identity: Option<Identity>,
-        reports: mpsc::Sender<Report>,
+        reports: mpsc::Sender<api::Report>,
         input: watch::Sender<proof::Input>,
         figures: watch::Sender<Figures>,
     ) -> Result<State> {
@@ -134,6 +138,7 @@ impl State {
             reported: BTreeSet::new(),
             announced: None,
             published: None,
+            policy: None,
             proofs: Proofs::none(),
             input,
             figures,

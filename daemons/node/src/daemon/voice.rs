@@ -71,6 +71,11 @@ impl Voice {
         proofs
     }
 
+    /// An event that is sent with the next word.
+    pub(super) fn add(&mut self, event: Event) {
+        self.waiting.push(event);
+    }
+
     /// Judges, logs what is new and sends the events. Returns whether the status file is to be written. `has_worked`: whether more
     /// than the proofs may have changed.
     pub(super) fn say(

@@ -7,7 +7,7 @@ use ferrule_kernel::ip::IpFamily;
 use ipnetwork::IpNetwork;
 
 use super::{Guard, GuardedVxlan, Vxlan};
-use crate::arguments::{Mode, Options, Switch};
+use crate::arguments::{Mode, Options};
 use crate::cluster::{Claims, Peer, Peers, single};
 use crate::kernel::Local;
 use crate::table::disjoint;
@@ -28,7 +28,7 @@ pub(super) struct Scene<'a> {
 /// `None` if nothing is to be guarded.
 pub(super) fn guard(scene: &Scene<'_>) -> Option<Guard> {
     let Scene { options, name, peers, local, pods, device, .. } = *scene;
-    let sources = options.source_guard == Switch::On;
+    let sources = options.guards_sources();
     // Another pair of nodes may have VXLAN where this node needs none.
     let has_vxlan = matches!(options.mode, Mode::Auto | Mode::Vxlan);
     let vxlan = has_vxlan.then(|| GuardedVxlan {

@@ -1,3 +1,68 @@
-//! NetworkPolicies.
+//! NetworkPolicies: enforces what the compiler ([`ferrule_node_policy`]) makes of the API's objects, in a thread of its own.
+//!
+//! - [`objects`] has the messages about the API's objects.
+//! - `layout` and `encode` say what the table `inet ferrule_policy` contains; `table` is the table in the kernel.
+//! - `undecided` has the pods that the plugin `policy` has announced in `inet ferrule_pods`; `release` decides them.
+//! - `flows` ends the flows that a change denies; `hosts` knows which pods have a route.
+//! - `enforcer` puts the steps in order, `thread` waits for messages.
+//!
+//! # The order
+//!
+//! An announcement is copied at once. A pod is released when its rules are in the table, and its address's earlier flows are gone. The file of
+//! isolated namespaces names a namespace before its policy is in the table, and until it is out of it. Until all objects are listed, a table that is
+//! there stays as it is.
 
+mod encode;
+mod enforcer;
+mod flows;
+mod hosts;
+mod ipvs;
+mod layout;
 pub mod objects;
+mod release;
+mod report;
+mod table;
+mod thread;
+mod undecided;
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use ferrule_policy_kit::isolated::{self, Isolated};
+
+pub use report::Report;
+pub use thread::{Handle, spawn};
+
+/// Removes the table and the file. The conflist has gone first: without the file the plugin isolates every new pod. Returns what was
+/// there, for the report.
+///
+/// # Errors
+/// The kernel or the disk refuses it.
+pub fn cleanup() -> Result<Vec<String>> {
+    let mut removed = table::remove()?;
+    let path = Path::new(isolated::PATH);
+    match fs::remove_file(path) {
+        Ok(()) => removed.push(format!("file {}", path.display())),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error).with_context(|| format!("remove {}", path.display())),
+    }
+    if let Some(folder) = path.parent() {
+        let _ = fs::remove_dir(folder);
+    }
+    Ok(removed)
+}
+
+/// With `--policy off`: if an earlier daemon has enforced policies, removes its table, and releases all pods. A plugin that is still in the
+/// conflist isolates nobody from then on. Another program's file stays.
+///
+/// # Errors
+/// The kernel or the disk refuses it.
+pub fn stand_down(path: &Path) -> Result<Vec<String>> {
+    if !table::exists()? {
+        return Ok(Vec::new());
+    }
+    Isolated::default().write(path).with_context(|| path.display().to_string())?;
+    table::remove()
+}

@@ -21,15 +21,20 @@ pub enum Kind {
 
 impl Kind {
     pub const ALL: [Kind; 3] = [Kind::Policies, Kind::Namespaces, Kind::Pods];
+
+    /// Its plural.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Kind::Policies => "NetworkPolicies",
+            Kind::Namespaces => "Namespaces",
+            Kind::Pods => "Pods",
+        }
+    }
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Policies => "NetworkPolicies",
-            Kind::Namespaces => "Namespaces",
-            Kind::Pods => "Pods",
-        })
+        f.write_str(self.word())
     }
 }
 
@@ -40,8 +45,18 @@ pub struct Key {
     pub name: Box<str>,
 }
 
-/// A message. While a list comes in, its objects are sent one by one, then [`Told::Listed`]: before the first one of each kind nobody
-/// knows which pods are isolated, and nothing may be released.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace == self.name {
+            f.write_str(&self.name)
+        } else {
+            write!(f, "{}/{}", self.namespace, self.name)
+        }
+    }
+}
+
+/// A message. While a list comes in, its objects are sent one by one, then [`Told::Listed`]. Before the first `Listed` of all kinds the
+/// isolated pods are not known, and no pod may be released.
 #[derive(Debug)]
 pub enum Told {
     /// A policy is new or has changed.
@@ -51,12 +66,12 @@ pub enum Told {
     /// A pod is new or has changed.
     Pod(Pod),
     Gone(Kind, Key),
-    /// An object exists that cannot be read, or is too large: why. A policy isolates its namespace, a pod gets nothing and is nobody's
-    /// peer, a namespace has no labels.
+    /// An object cannot be read, or is too large. The text says why. Such a policy isolates its namespace. Such a pod has no traffic that its
+    /// policies could deny, and is no peer. Such a namespace has no labels.
     Unread(Kind, Key, String),
     /// All objects of this kind were sent, and there are no others.
     Listed(Kind, Names),
-    /// The watch of this kind works, or why it does not: what was sent still counts.
+    /// The watch of this kind works, or why it does not. The messages before still count.
     State(Kind, Result<(), String>),
 }
 
@@ -64,7 +79,7 @@ pub fn channel() -> (mpsc::Sender<Told>, mpsc::Receiver<Told>) {
     mpsc::channel(QUEUE)
 }
 
-/// The names of a list, eight bytes each. The hashes have a random key: nobody outside can make two of them meet.
+/// The names of a list, as hashes of eight bytes. Their key is random: no user can choose two names with one hash.
 #[derive(Clone, Default)]
 pub struct Names {
     key: RandomState,
@@ -74,6 +89,10 @@ pub struct Names {
 impl Names {
     pub fn insert(&mut self, namespace: &str, name: &str) {
         self.hashes.insert(self.key.hash_one((namespace, name)));
+    }
+
+    pub fn remove(&mut self, namespace: &str, name: &str) {
+        self.hashes.remove(&self.key.hash_one((namespace, name)));
     }
 
     pub fn has(&self, namespace: &str, name: &str) -> bool {

@@ -11,6 +11,7 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 use super::health::Health;
+use super::policy::Policy;
 
 /// The content of the file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +34,9 @@ pub struct Status {
     /// The health endpoint and its proofs.
     #[serde(default)]
     pub health: Option<Health>,
+    /// The NetworkPolicies; `None` with `--policy off`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub policy: Option<Policy>,
 }
 
 /// The connection to the API server.

@@ -103,7 +103,7 @@ fn to_text(
     answers: &Answers,
     now: SystemTime,
 ) -> String {
-    let Status { node, mode, word, reasons, api, conflist, nodes, health } = status;
+    let Status { node, mode, word, reasons, api, conflist, nodes, health, policy } = status;
     let mut text = match is_running {
         true => format!("{}\n", Line::new(word)),
         false => format!("the daemon does not run; its last word was: {}\n", Line::new(word)),
@@ -143,6 +143,7 @@ fn to_text(
         );
     }
     text.push_str(&health.as_ref().map(|health| health.to_text(now)).unwrap_or_default());
+    text.push_str(&policy.as_ref().map(super::Policy::to_text).unwrap_or_default());
     let peers = health.iter().flat_map(|health| &health.peers);
     let proofs: BTreeMap<_, _> = peers.map(|row| ((row.node.as_str(), row.family.clone()), row)).collect();
     let mut rows = vec![["NODE", "PODS", "WAY", "SINCE", "PROOF", "ANSWER"].map(str::to_owned)];

@@ -285,7 +285,10 @@ fn many_reasons_are_counted() {
     assert_eq!((verdict.reasons.len(), verdict.counts[&Code::Refused]), (21, 500));
     assert_eq!(verdict.reasons[20].text, "… and 480 more");
     let events = Told::default().news("a", &verdict, at(NOW));
-    assert!(events.len() == 20 && events.iter().all(|event| event.node.starts_with("bad")), "{events:?}");
+    assert!(
+        events.len() == 20 && events.iter().all(|event| event.about.to_string().starts_with("node bad")),
+        "{events:?}"
+    );
 }
 
 #[test]
@@ -294,29 +297,29 @@ fn each_change_has_one_event() {
     let (mut book, mut told) = (Book::default(), Told::default());
     let mut news = |scene: &Scene, node: &str| {
         let events = told.news(node, &scene.look(&mut book), at(NOW));
-        events.into_iter().map(|event| (event.node.clone(), event.reason)).collect::<Vec<_>>()
+        events.into_iter().map(|event| (event.about.to_string(), event.reason)).collect::<Vec<_>>()
     };
     let none: [(String, &str); 0] = [];
     assert_eq!(news(&scene, "a"), none);
     scene.lose("b", &IpFamily::ALL);
-    assert_eq!(news(&scene, "a"), [("b".to_owned(), "PodNetworkDegraded")]);
+    assert_eq!(news(&scene, "a"), [("node b".to_owned(), "PodNetworkDegraded")]);
     assert_eq!(news(&scene, "a"), none);
     scene.problems.insert("vxlan", "E".into());
-    assert_eq!(news(&scene, "a"), [("a".to_owned(), "PodNetworkNotReady")]);
+    assert_eq!(news(&scene, "a"), [("node a".to_owned(), "PodNetworkNotReady")]);
     scene.problems.insert("vxlan", "another text".into());
     assert_eq!(news(&scene, "a"), none);
     scene.problems.clear();
     assert_eq!(news(&scene, "a"), none);
     scene.lose("b", &[]);
     scene.proofs.peers.get_mut("b").unwrap().values_mut().for_each(|proof| *proof = proved());
-    assert_eq!(news(&scene, "a"), [("a".to_owned(), READY)]);
+    assert_eq!(news(&scene, "a"), [("node a".to_owned(), READY)]);
     assert_eq!(news(&scene, "a"), none);
     scene.proofs.local.clear();
     assert_eq!(news(&scene, "a"), none, "waiting has no event");
     // Another node names the same fault alike.
     scene.lose("b", &IpFamily::ALL);
     let of = |node| Told::default().news(node, &scene.verdict(), at(NOW)).remove(0);
-    let fault = |node| (of(node).node, of(node).reason, of(node).fault);
+    let fault = |node| (of(node).about, of(node).reason, of(node).fault);
     assert_eq!(fault("a"), fault("c"));
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
 use super::{Code, Verdict, Word};
-use crate::api::{Event, READY};
+use crate::api::{About, Event, READY};
 
 /// A node that is well and ill by turns has one event in so many seconds.
 const CALM: u64 = 600;
@@ -34,7 +34,7 @@ impl Told {
                 // The line that counts the rest.
                 if !subject.is_empty() {
                     events.push(Event {
-                        node: subject.to_owned(),
+                        about: About::Node(subject.to_owned()),
                         reason: name(reason.code),
                         fault,
                         message,
@@ -51,7 +51,7 @@ impl Told {
                 let since = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
                 let fault = format!("ready {}", since.as_secs() / CALM);
                 let message = "the pods of this node can talk again".to_owned();
-                events.push(Event { node: node.to_owned(), reason: READY, fault, message });
+                events.push(Event { about: About::Node(node.to_owned()), reason: READY, fault, message });
             }
             Word::Ready => {}
         }

@@ -59,6 +59,49 @@ fn the_subnet_changes_while_pods_run() {
 }
 
 #[test]
+fn policies_add_the_last_plugin_and_tell_what_they_do_not_understand() {
+    let mut cluster = Cluster::new();
+    let path = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies/db";
+    let rule = json!({"ports": [{"port": 80, "x": 1}]});
+    cluster.store.put("/api/v1/namespaces/shop", json!({"kind": "Namespace", "apiVersion": "v1"}));
+    cluster.store.put(path, json!({"kind": "NetworkPolicy", "spec": {"podSelector": {}, "ingress": [rule]}}));
+    let all = ["ptp", "portmap", "bandwidth", "policy"];
+    for (arguments, types) in [
+        ("--policy on --chain off", &all[..]),
+        ("--chain off", &all[..3]),
+        ("--policy on", &["chain"]),
+        ("", &["chain"]),
+    ] {
+        cluster.a.start(arguments);
+        let has_policy = arguments.contains("--policy");
+        let is_so = || {
+            let plugins = cluster.a.conflist().unwrap_or_default()["plugins"].take();
+            let last = plugins.as_array().and_then(|plugins| plugins.last());
+            cluster.a.types() == types && last.is_some_and(|last| (last["type"] == "policy") == has_policy)
+        };
+        cluster.a.until(&format!("{types:?} with {arguments:?}"), is_so);
+        // These are no pods of Kubernetes: the plugin does not isolate them.
+        let (one, two) = (cluster.a.pod("one"), cluster.a.pod("two"));
+        one.reaches(&two);
+        one.end();
+        two.end();
+        if has_policy {
+            let line =
+                "policies: shop/db: ingress[0], port 0: the field \"x\" is not known: it allows nothing";
+            wait("a line", || said(&cluster.a.run("status --no-probe")), |text| text.contains(line));
+        }
+        cluster.a.end("TERM");
+    }
+    let events = cluster.store.list("/api/v1/namespaces/shop/events");
+    assert_eq!(events.len(), 1, "{events:?}");
+    let about = &events[0]["involvedObject"];
+    assert_eq!(
+        (&about["kind"], &about["name"], &events[0]["type"]),
+        (&json!("NetworkPolicy"), &json!("db"), &json!("Warning"))
+    );
+}
+
+#[test]
 fn a_foreign_file_stays() {
     let mut cluster = Cluster::new();
     let foreign =

@@ -133,6 +133,8 @@ fn rules() -> Vec<Value> {
     vec![
         json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "watch"]}),
         json!({"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}),
+        json!({"apiGroups": [""], "resources": ["namespaces", "pods"], "verbs": ["list", "watch"]}),
+        json!({"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]}),
     ]
 }
 

@@ -68,7 +68,7 @@ impl Compiler {
     }
 
     /// The object of a pod cannot be read any more. It keeps its addresses, each policy of its namespace isolates it, and nothing is
-    /// allowed; it is nobody's peer.
+    /// allowed; it is no peer.
     pub fn close_pod(&mut self, namespace: &str, name: &str) {
         let closed = self.cluster.closed(namespace, name);
         self.replace_pod(namespace, name, closed);
@@ -179,6 +179,11 @@ impl Compiler {
     /// The rules as of the last [`Compiler::update`].
     pub fn ruleset(&self) -> &Ruleset {
         &self.ruleset
+    }
+
+    /// How many policies there are.
+    pub fn policies(&self) -> usize {
+        self.parts.values().map(BTreeMap::len).sum()
     }
 
     pub fn faults(&self) -> impl Iterator<Item = Fault<'_>> {

@@ -92,6 +92,7 @@ impl State {
             about: String::new(),
             text: format!("what pods send is not checked: {error}"),
         }));
+        notes.extend(self.policy_reasons());
         let facts = word::Facts {
             now,
             unknown: self.unknown.as_deref(),
@@ -104,6 +105,7 @@ impl State {
             proofs: &proofs,
             patience: Duration::from_secs(self.options.patience),
         };
+        self.status.policy = self.policy.as_ref().map(status::Policy::from);
         let is_due = self.voice.say(&self.node, &facts, &mut self.status, work.is_some() || has_failed);
         if is_due && let Err(error) = status::write(&self.options.state, &self.status) {
             self.log.once(format!("write the status file: {error}"));
@@ -113,6 +115,7 @@ impl State {
             report::figures(figures, &self.status, routes);
             self.voice.figures(figures, &proofs);
             figures.problems = self.problems.len();
+            figures.policy.clone_from(&self.policy);
             figures.failures += u64::from(has_failed);
             if let Some((begin, requests)) = work {
                 figures.syncs += 1;

@@ -1,0 +1,184 @@
+//! The compiler's changes as requests to the kernel. Pure.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use ferrule_kernel::ip::{IpFamily, octets};
+use ferrule_kernel::nftables::matches::{End, read_address};
+use ferrule_kernel::nftables::{Batch, CmpOp, DataType, Element, Expr, Value, Verdict};
+use ferrule_node_policy::model::{Direction, Protocol};
+use ferrule_node_policy::ruleset::{Chain, Contents, Entry, Peer, Ports, Rule, Set};
+use ferrule_node_policy::{Change, Ruleset, ruleset};
+
+use super::layout::{TABLE, data_type, in_set, is, isolated, l4proto, map, place, port, to_itself, verdict};
+
+/// Adds to the batch what makes the change. `after` is the ruleset with it; `id` is a number from which on no set of the batch has one.
+pub(super) fn push(batch: &mut Batch, change: &Change, after: &Ruleset, id: u32) {
+    for ((name, set), id) in change.new_sets.iter().zip(id..) {
+        make(batch, &name.to_string(), set, id);
+    }
+    // A rule of one chain may lead to another one.
+    for name in change.new_chains.keys() {
+        batch.add_new_chain(TABLE, &name.to_string());
+    }
+    for (name, chain) in &change.new_chains {
+        let name = name.to_string();
+        for one in &chain.rules {
+            batch.add_rule(TABLE, &name, &rule(chain, one), None);
+        }
+        batch.add_rule(TABLE, &name, &[verdict(end(chain.otherwise))], None);
+    }
+    for (name, elements) in &change.elements {
+        let name = name.to_string();
+        let all = |of: &BTreeSet<ruleset::Element>| of.iter().map(|one| element(*one)).collect::<Vec<_>>();
+        batch.delete(TABLE, &name, &all(&elements.removed));
+        batch.add_elements(TABLE, &name, &all(&elements.added));
+    }
+    maps(batch, change);
+    isolation(batch, change, after);
+    for name in &change.gone_chains {
+        batch.flush_chain(TABLE, &name.to_string());
+    }
+    for name in &change.gone_chains {
+        batch.delete_chain(TABLE, &name.to_string());
+    }
+    for name in &change.gone_sets {
+        batch.delete_set(TABLE, &name.to_string());
+    }
+}
+
+fn make(batch: &mut Batch, name: &str, set: &Set, id: u32) {
+    let address = data_type(set.family);
+    let elements: Vec<Element> = match &set.contents {
+        Contents::Addresses(all) => {
+            batch.add_set(TABLE, name, id, &[address], None);
+            all.iter().map(|address| element(ruleset::Element::Address(*address))).collect()
+        }
+        Contents::Ports(all) => {
+            batch.add_set(TABLE, name, id, &[address, DataType::Proto, DataType::Service], None);
+            let one = |(address, protocol, port): &_| ruleset::Element::Port(*address, *protocol, *port);
+            all.iter().map(|port| element(one(port))).collect()
+        }
+        Contents::Blocks(all) => {
+            batch.add_interval_set(TABLE, name, id, address);
+            all.iter().flat_map(|(first, last)| interval(*first, *last)).collect()
+        }
+    };
+    batch.add_elements(TABLE, name, &elements);
+}
+
+/// The first address, and the one behind the last, if there is one.
+fn interval(first: IpAddr, last: IpAddr) -> Vec<Element> {
+    let behind = match last {
+        IpAddr::V4(last) => u32::from(last).checked_add(1).map(|next| next.to_be_bytes().to_vec()),
+        IpAddr::V6(last) => u128::from(last).checked_add(1).map(|next| next.to_be_bytes().to_vec()),
+    };
+    let end = behind.map(|key| Element { is_end: true, ..Element::new(key) });
+    [Element::new(octets(first))].into_iter().chain(end).collect()
+}
+
+fn element(of: ruleset::Element) -> Element {
+    Element::new(match of {
+        ruleset::Element::Address(address) => octets(address),
+        ruleset::Element::Port(address, protocol, port) => {
+            [&octets(address)[..], &padded(&[protocol.number()]), &padded(&port.to_be_bytes())].concat()
+        }
+    })
+}
+
+/// A part of a concatenation.
+pub(super) fn padded(bytes: &[u8]) -> [u8; 4] {
+    let mut part = [0; 4];
+    part.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+    part
+}
+
+fn maps(batch: &mut Batch, change: &Change) {
+    for direction in Direction::ALL {
+        for of in IpFamily::ALL {
+            let name = map(direction, of);
+            let own = || {
+                change
+                    .maps
+                    .iter()
+                    .filter(move |(entry, _)| entry.direction == direction && IpFamily::of(entry.pod) == of)
+            };
+            let removed: Vec<_> = own()
+                .filter(|(_, change)| change.from.is_some())
+                .map(|(entry, _)| octets(entry.pod))
+                .collect();
+            let jump = |entry: &Entry, chain: ferrule_node_policy::Name| {
+                let value = Some(Value::Verdict(Verdict::Jump(chain.to_string())));
+                Element { value, ..Element::new(octets(entry.pod)) }
+            };
+            let added: Vec<_> = own().filter_map(|(entry, change)| Some(jump(entry, change.to?))).collect();
+            batch.delete_elements(TABLE, name, &removed);
+            batch.add_elements(TABLE, name, &added);
+        }
+    }
+}
+
+/// The sets of the pods that are isolated in a direction.
+fn isolation(batch: &mut Batch, change: &Change, after: &Ruleset) {
+    let (mut added, mut removed) = (<[Vec<IpAddr>; 2]>::default(), <[Vec<IpAddr>; 2]>::default());
+    for pod in change.maps.keys().map(|entry| entry.pod).collect::<BTreeSet<_>>() {
+        let is = |of: &dyn Fn(Entry) -> bool| {
+            Direction::ALL.iter().any(|direction| of(Entry { direction: *direction, pod }))
+        };
+        let is_now = is(&|entry| after.maps.contains_key(&entry));
+        let was = is(&|entry| match change.maps.get(&entry) {
+            Some(change) => change.from.is_some(),
+            None => after.maps.contains_key(&entry),
+        });
+        if is_now != was {
+            let list = if is_now { &mut added } else { &mut removed };
+            list[IpFamily::of(pod) as usize].push(pod);
+        }
+    }
+    for of in IpFamily::ALL {
+        let keys = |list: &[Vec<IpAddr>; 2]| -> Vec<_> {
+            list[of as usize].iter().map(|address| Element::new(octets(*address))).collect()
+        };
+        let pairs = |list: &[Vec<IpAddr>; 2]| -> Vec<_> {
+            list[of as usize].iter().map(|address| Element::new(octets(*address).repeat(2))).collect()
+        };
+        batch.delete(TABLE, isolated(of), &keys(&removed)).delete(TABLE, to_itself(of), &pairs(&removed));
+        batch.add_elements(TABLE, isolated(of), &keys(&added));
+        batch.add_elements(TABLE, to_itself(of), &pairs(&added));
+    }
+}
+
+fn rule(chain: &Chain, Rule { peer, ports, verdict: is_ended_by }: &Rule) -> Vec<Expr> {
+    let mut exprs = Vec::new();
+    if let Peer::In(set) = peer {
+        let end = if chain.direction == Direction::Ingress { End::Source } else { End::Destination };
+        exprs.extend([read_address(end, chain.family), in_set(&set.to_string())]);
+    }
+    let of_protocol = |protocol: &Protocol| [l4proto(0), is(CmpOp::Eq, &[protocol.number()])];
+    match ports {
+        Ports::Any => {}
+        Ports::Protocol(protocol) => exprs.extend(of_protocol(protocol)),
+        Ports::Range { protocol, first, last } => {
+            exprs.extend(of_protocol(protocol));
+            exprs.push(port(End::Destination, 0));
+            if first == last {
+                exprs.push(is(CmpOp::Eq, &first.to_be_bytes()));
+            } else {
+                exprs.push(is(CmpOp::Gte, &first.to_be_bytes()));
+                exprs.push(is(CmpOp::Lte, &last.to_be_bytes()));
+            }
+        }
+        Ports::In(set) => exprs.extend(place(chain.family).into_iter().chain([in_set(&set.to_string())])),
+    }
+    exprs.push(verdict(end(*is_ended_by)));
+    exprs
+}
+
+/// What the direction allows returns to the base chain.
+fn end(verdict: ruleset::Verdict) -> Verdict {
+    match verdict {
+        ruleset::Verdict::Allow => Verdict::Return,
+        ruleset::Verdict::Deny => Verdict::Drop,
+        ruleset::Verdict::Goto(chain) => Verdict::Goto(chain.to_string()),
+    }
+}

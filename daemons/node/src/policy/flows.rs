@@ -1,0 +1,243 @@
+//! Flows that exist: those that a change denies end, and those of an earlier pod of an address.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use anyhow::Result;
+use ferrule_kernel::conntrack::{self, Flow, Peer, SCTP, TCP, UDP, all_flows, flows_of};
+use ferrule_kernel::ip::{IpFamily, from_octets, octets};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Batch, Element, find_elements};
+use ferrule_node_policy::Cluster;
+use ferrule_node_policy::judge::{Packet, judge};
+
+use super::encode::padded;
+use super::layout::{TABLE, cut};
+
+/// Up to this number of addresses the kernel is asked for each one, else for all flows.
+const FEW: usize = 8;
+/// The most flows that one change puts into the set of ended ones. Of the others only the entries are deleted.
+const MOST: usize = 16_384;
+/// In the comment of the elements of a flow: the direction of its packets.
+const DIRECTIONS: [&str; 2] = ["original", "reply"];
+
+/// The packets of a flow, as the hook `forward` sees them: after the translation of the destination, before that of the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Seen {
+    source: IpAddr,
+    destination: IpAddr,
+    proto: u8,
+    source_port: u16,
+    destination_port: u16,
+}
+
+impl Seen {
+    /// Those in the original direction.
+    fn of(flow: &Flow) -> Seen {
+        Seen {
+            source: flow.original.src,
+            destination: flow.reply.src,
+            proto: flow.proto,
+            source_port: flow.original.src_port,
+            destination_port: flow.reply.src_port,
+        }
+    }
+
+    fn reversed(self) -> Seen {
+        Seen {
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+            ..self
+        }
+    }
+
+    fn has_ports(self) -> bool {
+        matches!(self.proto, TCP | UDP | SCTP)
+    }
+
+    fn is_denied(self, cluster: &Cluster) -> bool {
+        let Seen { source, destination, proto: protocol, destination_port, .. } = self;
+        !judge(cluster, &Packet { source, destination, protocol, destination_port }).is_allowed()
+    }
+
+    fn key(self) -> Vec<u8> {
+        let Seen { source, destination, proto, source_port, destination_port } = self;
+        let ports = [source_port, destination_port].map(|port| padded(&port.to_be_bytes()));
+        [&octets(source)[..], &octets(destination), &padded(&[proto]), &ports[0], &ports[1]].concat()
+    }
+
+    fn of_key(key: &[u8]) -> Option<Seen> {
+        let (source, rest) = key.split_at_checked(key.len().checked_sub(12)? / 2)?;
+        let (destination, rest) = rest.split_at_checked(source.len())?;
+        let port = |at: usize| Some(u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?]));
+        Some(Seen {
+            source: from_octets(source)?,
+            destination: from_octets(destination)?,
+            proto: *rest.first()?,
+            source_port: port(4)?,
+            destination_port: port(8)?,
+        })
+    }
+
+    /// The element of each direction.
+    fn elements(self) -> [Element; 2] {
+        let element = |(seen, direction): (Seen, &str)| Element {
+            comment: Some(direction.to_owned()),
+            ..Element::new(seen.key())
+        };
+        [(self, DIRECTIONS[0]), (self.reversed(), DIRECTIONS[1])].map(element)
+    }
+}
+
+/// The flows that were ended, in their original direction.
+#[derive(Debug, Default)]
+pub(super) struct Cut(BTreeSet<Seen>);
+
+impl Cut {
+    /// The flows whose elements these are.
+    pub(super) fn of(elements: &[Element]) -> Cut {
+        let is_original = |element: &&Element| element.comment.as_deref() == Some(DIRECTIONS[0]);
+        Cut(elements.iter().filter(is_original).filter_map(|element| Seen::of_key(&element.key)).collect())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds all elements to the batch that makes the table.
+    pub(super) fn push(&self, batch: &mut Batch) {
+        put(batch, &self.0);
+    }
+
+    /// Ends these flows. Nothing of them passes while somebody sends.
+    ///
+    /// # Errors
+    /// The kernel refuses something; what it has not refused is done.
+    pub(super) fn end(&mut self, owner: &mut Socket, flows: &[Flow]) -> Result<()> {
+        let new: BTreeSet<Seen> =
+            flows.iter().map(Seen::of).filter(|seen| seen.has_ports()).take(MOST).collect();
+        let mut batch = Batch::new();
+        put(&mut batch, &new);
+        let is_put = batch.commit(owner);
+        if is_put.is_ok() {
+            self.0.extend(new);
+        }
+        conntrack::delete(owner, flows)?;
+        Ok(is_put?)
+    }
+
+    /// Lets flows pass that are allowed again, and forgets those that nobody has used for minutes.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub(super) fn review(&mut self, owner: &mut Socket, cluster: &Cluster) -> Result<()> {
+        let allowed: Vec<Seen> = self.0.iter().filter(|seen| !seen.is_denied(cluster)).copied().collect();
+        for part in allowed.chunks(Batch::ROOM / 2) {
+            let elements: Vec<_> = part
+                .iter()
+                .flat_map(|seen| seen.elements().map(|one| (cut(seen.family()), one.key)))
+                .collect();
+            let wanted: Vec<_> = elements.iter().map(|(set, key)| (*set, key.as_slice())).collect();
+            // Their time may be over between both requests; then the next review tries again.
+            let found = find_elements(owner, TABLE, &wanted)?;
+            let mut batch = Batch::new();
+            for ((set, key), _) in elements.iter().zip(found).filter(|(_, found)| found.is_some()) {
+                batch.delete_elements(TABLE, set, std::slice::from_ref(key));
+            }
+            batch.commit(owner)?;
+            self.0.retain(|seen| !part.contains(seen));
+        }
+        Ok(())
+    }
+
+    /// Takes over what the kernel still has.
+    pub(super) fn refresh(&mut self, elements: &[Element]) {
+        *self = Cut::of(elements);
+    }
+}
+
+impl Seen {
+    fn family(self) -> IpFamily {
+        IpFamily::of(self.source)
+    }
+}
+
+fn put(batch: &mut Batch, flows: &BTreeSet<Seen>) {
+    for of in IpFamily::ALL {
+        let own = flows.iter().filter(|seen| seen.family() == of);
+        let elements: Vec<Element> = own.flat_map(|seen| seen.elements()).collect();
+        batch.put_elements(TABLE, cut(of), &elements);
+    }
+}
+
+/// The flows with one of these addresses at an end, without those that the node itself has begun.
+///
+/// # Errors
+/// The kernel refuses the list.
+pub(super) fn with_end(
+    socket: &mut Socket,
+    addresses: &BTreeSet<IpAddr>,
+    node: &BTreeSet<IpAddr>,
+) -> Result<Vec<Flow>> {
+    let mut found = BTreeMap::new();
+    let mut take = |flow: Flow| {
+        if !node.contains(&flow.original.src) {
+            let original = flow.original;
+            let key = (flow.proto, original.src, original.dst, original.src_port, original.dst_port);
+            found.insert((key, flow.reply.src), flow);
+        }
+    };
+    for of in IpFamily::ALL {
+        let own: Vec<IpAddr> = addresses.iter().filter(|one| IpFamily::of(**one) == of).copied().collect();
+        // The kernel's filter is for IPv4 alone.
+        if of == IpFamily::V4 && own.len() <= FEW {
+            for address in own {
+                for peer in [Peer::Client(address), Peer::Server(address)] {
+                    flows_of(socket, peer)?.into_iter().for_each(&mut take);
+                }
+            }
+        } else if !own.is_empty() {
+            let has_end =
+                |flow: &Flow| addresses.contains(&flow.original.src) || addresses.contains(&flow.reply.src);
+            all_flows(socket, of, |flow| {
+                if has_end(&flow) {
+                    take(flow);
+                }
+            })?;
+        }
+    }
+    Ok(found.into_values().collect())
+}
+
+/// Those of the flows that the policies deny.
+pub(super) fn denied(mut flows: Vec<Flow>, cluster: &Cluster) -> Vec<Flow> {
+    flows.retain(|flow| Seen::of(flow).is_denied(cluster));
+    flows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_is_read_back_from_its_elements() {
+        for (source, destination) in [("10.1.0.2", "10.2.0.3"), ("fd00::2", "fd00:1::3")] {
+            let seen = Seen {
+                source: source.parse().unwrap(),
+                destination: destination.parse().unwrap(),
+                proto: UDP,
+                source_port: 4000,
+                destination_port: 53,
+            };
+            assert_eq!(Seen::of_key(&seen.key()), Some(seen));
+            assert_eq!(Cut::of(&seen.elements()).0, BTreeSet::from([seen]));
+            assert_ne!(seen.key(), seen.reversed().key());
+            assert_eq!(seen.reversed().reversed(), seen);
+        }
+        for bad in [&[][..], &[0; 11], &[0; 12], &[0; 19], &[0; 21]] {
+            assert_eq!(Seen::of_key(bad), None, "{bad:?}");
+        }
+    }
+}

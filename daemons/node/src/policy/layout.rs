@@ -1,0 +1,265 @@
+//! The table's fixed sets and chains. Pure.
+//!
+//! ```text
+//! chain forward, input   filter, priority -15, each leads to the chain of the packet's family:
+//!   drop what is of a pod that has ended            former4, former6
+//!   drop what is of a pod that is not decided       ingress4 ... links: as in `inet ferrule_pods`
+//!   drop the packets of ended flows                 cut4, cut6: each packet renews its element
+//!   accept what belongs to a flow
+//!   accept what a pod sends to itself               self4, self6
+//!   drop TCP that begins no flow                    isolated4, isolated6
+//!   the chain of the packet's source                from4, from6
+//!   the chain of the packet's destination           to4, to6; not in input
+//! ```
+//!
+//! A pod's chain returns what it allows, and drops everything else: so both ends must allow a packet. The node's own packets, on the hook
+//! `output`, pass none of this.
+
+use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::nftables::matches::{End, ct_bits, family, read_address};
+use ferrule_kernel::nftables::{
+    Batch, ChainType, CmpOp, CtKey, DIRECTION_REPLY, DataType, Expr, Family, Hook, HookPoint, MetaKey,
+    PayloadBase, Policy, Register, STATE_KNOWN, STATE_NEW, Table, Values, Verdict,
+};
+use ferrule_kit::fixed_chain::FixedChain;
+use ferrule_node_policy::model::Direction;
+use ferrule_policy_kit::table as announced;
+
+/// The table.
+pub(super) const TABLE: Table<'static> = Table::new(Family::Inet, "ferrule_policy");
+/// Its comment. Another layout has another one.
+pub(super) const COMMENT: &str = "ferrule-node: network policies, layout 1";
+/// Behind the plugin's table, before firewalls.
+const PRIORITY: i32 = -15;
+/// The most ended flows, two elements each, and how many milliseconds they stay without a packet.
+const CUT: (u32, u64) = (65_536, 180_000);
+
+const R1: Register = Register::R1;
+const ICMPV6: u8 = 58;
+/// Neighbour solicitation and advertisement.
+const NEIGHBOURS: [u8; 2] = [135, 136];
+const TCP: u8 = 6;
+/// FIN, SYN, RST and ACK; a packet that begins a flow has SYN alone.
+const FLAGS: u8 = 0x17;
+const SYN: u8 = 2;
+
+pub(super) const fn data_type(of: IpFamily) -> DataType {
+    match of {
+        IpFamily::V4 => DataType::Ipv4Addr,
+        IpFamily::V6 => DataType::Ipv6Addr,
+    }
+}
+
+/// The addresses of pods that have ended and still have a link.
+pub(super) const fn former(of: IpFamily) -> &'static str {
+    ["former4", "former6"][of as usize]
+}
+
+/// The addresses of pods that are isolated in a direction.
+pub(super) const fn isolated(of: IpFamily) -> &'static str {
+    ["isolated4", "isolated6"][of as usize]
+}
+
+/// The same, each as source and destination.
+pub(super) const fn to_itself(of: IpFamily) -> &'static str {
+    ["self4", "self6"][of as usize]
+}
+
+/// Source, destination, protocol and both ports of ended flows.
+pub(super) const fn cut(of: IpFamily) -> &'static str {
+    ["cut4", "cut6"][of as usize]
+}
+
+/// From the pod's address to its chain.
+pub(super) const fn map(direction: Direction, of: IpFamily) -> &'static str {
+    match direction {
+        Direction::Ingress => ["to4", "to6"][of as usize],
+        Direction::Egress => ["from4", "from6"][of as usize],
+    }
+}
+
+/// The number of 4-byte registers of an address.
+const fn words(of: IpFamily) -> u32 {
+    match of {
+        IpFamily::V4 => 1,
+        IpFamily::V6 => 4,
+    }
+}
+
+/// Loads the packet's source or destination behind the first `word` registers.
+pub(super) fn address_at(end: End, of: IpFamily, word: u32) -> Expr {
+    match read_address(end, of) {
+        Expr::Payload { base, offset, len, .. } => {
+            Expr::Payload { base, offset, len, to: Register::word(word) }
+        }
+        other => other,
+    }
+}
+
+pub(super) fn l4proto(word: u32) -> Expr {
+    Expr::Meta { key: MetaKey::L4Proto, to: Register::word(word) }
+}
+
+/// A port of the transport header.
+pub(super) fn port(end: End, word: u32) -> Expr {
+    let offset = if end == End::Source { 0 } else { 2 };
+    Expr::Payload { base: PayloadBase::Transport, offset, len: 2, to: Register::word(word) }
+}
+
+/// The destination's address, the protocol and the destination's port, as keys of sets of ports have them.
+pub(super) fn place(of: IpFamily) -> [Expr; 3] {
+    let words = words(of);
+    [address_at(End::Destination, of, 0), l4proto(words), port(End::Destination, words + 1)]
+}
+
+pub(super) fn in_set(set: &str) -> Expr {
+    Expr::Lookup { set: set.to_owned(), from: R1, to: None }
+}
+
+pub(super) fn is(op: CmpOp, value: &[u8]) -> Expr {
+    Expr::Cmp { register: R1, op, value: value.to_vec() }
+}
+
+pub(super) fn verdict(verdict: Verdict) -> Expr {
+    Expr::Verdict(verdict)
+}
+
+/// Adds the fixed sets. Returns the first number that no set of the batch has.
+pub(super) fn add_sets(batch: &mut Batch) -> u32 {
+    let mut ids = 1..;
+    let mut id = || ids.next().unwrap_or_default();
+    for (name, key) in announced::SETS {
+        batch.add_set(TABLE, name, id(), &[key], None);
+    }
+    for of in IpFamily::ALL {
+        let address = data_type(of);
+        batch.add_set(TABLE, former(of), id(), &[address], None);
+        batch.add_set(TABLE, isolated(of), id(), &[address], None);
+        batch.add_set(TABLE, to_itself(of), id(), &[address, address], None);
+        for direction in Direction::ALL {
+            batch.add_set(TABLE, map(direction, of), id(), &[address], Some(Values::Verdict));
+        }
+        let flow = [address, address, DataType::Proto, DataType::Service, DataType::Service];
+        batch.add_timed_set(TABLE, cut(of), id(), &flow, CUT);
+    }
+    id()
+}
+
+/// The fixed chains; one comes before those that lead to it.
+pub(super) fn chains() -> Vec<FixedChain> {
+    let base = |point| {
+        let (chain_type, policy) = (ChainType::Filter, Policy::Accept);
+        Some(Hook { chain_type, point, priority: PRIORITY, policy })
+    };
+    let chain = |name: &str, hook, rules| FixedChain { name: name.to_owned(), hook, rules, jumps: 0 };
+    let by_family = |prefix: &str| {
+        IpFamily::ALL
+            .map(|of| [&family(of)[..], &[verdict(Verdict::Goto(format!("{prefix}{}", digit(of))))]].concat())
+            .to_vec()
+    };
+    let mut chains = vec![chain(ANSWERS, None, answers())];
+    for of in IpFamily::ALL {
+        chains.push(chain(&format!("stray{}", digit(of)), None, stray(of)));
+        chains.push(chain(&format!("forward{}", digit(of)), None, forward(of)));
+        chains.push(chain(&format!("input{}", digit(of)), None, input(of)));
+    }
+    chains.push(chain("forward", base(HookPoint::Forward), by_family("forward")));
+    chains.push(chain("input", base(HookPoint::Input), by_family("input")));
+    chains
+}
+
+const ANSWERS: &str = "answers";
+
+fn digit(of: IpFamily) -> char {
+    if of == IpFamily::V4 { '4' } else { '6' }
+}
+
+fn at(end: End, of: IpFamily, set: &str, then: Verdict) -> Vec<Expr> {
+    vec![read_address(end, of), in_set(set), verdict(then)]
+}
+
+fn from_undecided_link() -> Vec<Expr> {
+    let name = Expr::Meta { key: MetaKey::IifName, to: R1 };
+    vec![name, in_set(announced::LINKS), verdict(Verdict::Drop)]
+}
+
+fn of_cut_flow(of: IpFamily) -> Vec<Expr> {
+    let words = words(of);
+    vec![
+        address_at(End::Source, of, 0),
+        address_at(End::Destination, of, words),
+        l4proto(2 * words),
+        port(End::Source, 2 * words + 1),
+        port(End::Destination, 2 * words + 2),
+        in_set(cut(of)),
+        Expr::Renew { set: cut(of).to_owned(), from: R1 },
+        verdict(Verdict::Drop),
+    ]
+}
+
+fn known() -> Vec<Expr> {
+    [&ct_bits(CtKey::State, STATE_KNOWN, true)[..], &[verdict(Verdict::Accept)]].concat()
+}
+
+fn by_map(end: End, direction: Direction, of: IpFamily) -> Vec<Expr> {
+    let set = map(direction, of).to_owned();
+    vec![read_address(end, of), Expr::Lookup { set, from: R1, to: Some(Register::VERDICT) }]
+}
+
+fn forward(of: IpFamily) -> Vec<Vec<Expr>> {
+    let undecided = |direction| announced::set(direction, of);
+    let flags = Expr::Payload { base: PayloadBase::Transport, offset: 13, len: 1, to: R1 };
+    let begins_no_flow = [
+        &[l4proto(0), is(CmpOp::Eq, &[TCP]), flags][..],
+        &[Expr::Bitwise { register: R1, mask: vec![FLAGS], xor: vec![0] }, is(CmpOp::Neq, &[SYN])],
+        &ct_bits(CtKey::State, STATE_NEW, true),
+        &[verdict(Verdict::Jump(format!("stray{}", digit(of))))],
+    ]
+    .concat();
+    let both = [read_address(End::Source, of), address_at(End::Destination, of, words(of))];
+    vec![
+        at(End::Source, of, former(of), Verdict::Drop),
+        at(End::Destination, of, former(of), Verdict::Drop),
+        at(End::Destination, of, undecided(Direction::Ingress), Verdict::Drop),
+        at(End::Source, of, undecided(Direction::Egress), Verdict::Drop),
+        from_undecided_link(),
+        of_cut_flow(of),
+        known(),
+        [&both[..], &[in_set(to_itself(of)), verdict(Verdict::Accept)]].concat(),
+        begins_no_flow,
+        by_map(End::Source, Direction::Egress, of),
+        by_map(End::Destination, Direction::Ingress, of),
+    ]
+}
+
+fn stray(of: IpFamily) -> Vec<Vec<Expr>> {
+    [End::Source, End::Destination].map(|end| at(end, of, isolated(of), Verdict::Drop)).to_vec()
+}
+
+fn input(of: IpFamily) -> Vec<Vec<Expr>> {
+    let neighbour = |kind| {
+        let load = Expr::Payload { base: PayloadBase::Transport, offset: 0, len: 1, to: R1 };
+        let is_kind = is(CmpOp::Eq, &[kind]);
+        vec![l4proto(0), is(CmpOp::Eq, &[ICMPV6]), load, is_kind, verdict(Verdict::Accept)]
+    };
+    let mut rules = if of == IpFamily::V6 { NEIGHBOURS.map(neighbour).to_vec() } else { Vec::new() };
+    let answers = Verdict::Goto(ANSWERS.to_owned());
+    rules.extend([
+        at(End::Source, of, former(of), Verdict::Drop),
+        at(End::Source, of, announced::set(Direction::Egress, of), answers),
+        from_undecided_link(),
+        of_cut_flow(of),
+        known(),
+        by_map(End::Source, Direction::Egress, of),
+    ]);
+    rules
+}
+
+/// What an undecided pod may send to the node: answers.
+fn answers() -> Vec<Vec<Expr>> {
+    let reply = Expr::Ct { key: CtKey::Direction, to: R1 };
+    vec![
+        vec![reply, is(CmpOp::Eq, &[DIRECTION_REPLY]), verdict(Verdict::Accept)],
+        vec![verdict(Verdict::Drop)],
+    ]
+}

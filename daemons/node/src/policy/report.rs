@@ -1,0 +1,81 @@
+//! What the thread says of itself.
+
+use std::fmt::{self, Write as _};
+use std::time::SystemTime;
+
+/// The state of the policies on this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Why the policies are not known yet: what an earlier daemon has left holds, and every new pod of an isolated namespace waits.
+    pub unknown: Option<String>,
+    /// Why policies do not hold, or are not current; empty if all is well.
+    pub reasons: Vec<String>,
+    /// Why watches of the API server do not work: what is known holds.
+    pub away: Vec<String>,
+    /// The policies.
+    pub policies: usize,
+    /// What in them is not understood: the first ones.
+    pub faults: Vec<Fault>,
+    /// How many of these there are.
+    pub faulty: usize,
+    /// The addresses of this node's pods that are isolated in a direction.
+    pub isolated: usize,
+    /// The pods for which nothing is decided, as UID NAMESPACE/NAME: the first ones.
+    pub undecided: Vec<String>,
+    /// How many of them there are.
+    pub waiting: usize,
+    /// When the oldest of them was announced.
+    pub oldest: Option<SystemTime>,
+    /// The kernel lets others change the table: before Linux 6.9.
+    pub is_plain: bool,
+}
+
+/// Something in a policy that is not understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    pub namespace: String,
+    pub policy: String,
+    pub what: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}: {}", self.namespace, self.policy, self.what)
+    }
+}
+
+impl Report {
+    /// The most faults and undecided pods that are listed.
+    pub const MOST: usize = 20;
+
+    /// Whether the policies hold and are current.
+    pub fn is_good(&self) -> bool {
+        self.unknown.is_none() && self.reasons.is_empty()
+    }
+
+    /// The rows of `/metrics`.
+    pub fn metrics(&self, now: SystemTime) -> String {
+        let age = self.oldest.map_or(0, |at| now.duration_since(at).unwrap_or_default().as_secs());
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let mut text = String::new();
+        for (name, help, value) in [
+            ("active", "1 if the policies hold and are current.", u64::from(self.is_good())),
+            (
+                "followed",
+                "1 if the policies, namespaces and pods are followed.",
+                u64::from(self.away.is_empty()),
+            ),
+            ("policies", "NetworkPolicies of the cluster.", count(self.policies)),
+            ("faults", "Parts of policies that are not understood.", count(self.faulty)),
+            ("isolated_addresses", "Addresses of pods of this node that are isolated.", count(self.isolated)),
+            ("undecided_pods", "Pods that wait for a decision.", count(self.waiting)),
+            ("oldest_undecided_age_seconds", "How long the first of them has waited.", age),
+        ] {
+            let _ = writeln!(
+                text,
+                "# HELP ferrule_node_policy_{name} {help}\n# TYPE ferrule_node_policy_{name} gauge\nferrule_node_policy_{name} {value}"
+            );
+        }
+        text
+    }
+}

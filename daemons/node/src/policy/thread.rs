@@ -1,0 +1,140 @@
+//! The thread: waits for the API's objects and for the kernel's messages.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use ferrule_kernel::notices::Messages;
+use tokio::runtime;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::enforcer::Enforcer;
+use super::objects::Told;
+use super::report::Report;
+use crate::listener::Listener;
+
+/// The wait after an error of the subscriptions.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often it looks at what no message tells.
+const LOOK: Duration = Duration::from_secs(60);
+/// The most messages of one round.
+const MOST: usize = 1024;
+
+/// The running thread.
+pub struct Handle {
+    /// What it says of itself.
+    pub report: watch::Receiver<Report>,
+    thread: JoinHandle<()>,
+}
+
+impl Handle {
+    /// Waits until the thread has ended: when all senders of its messages are gone. Table and file stay.
+    pub fn join(self) {
+        // A panic has ended the process.
+        let _ = self.thread.join();
+    }
+}
+
+/// Starts the thread. `path`: the file of isolated namespaces.
+///
+/// # Errors
+/// No thread can be made.
+pub fn spawn(path: PathBuf, told: mpsc::Receiver<Told>) -> io::Result<Handle> {
+    let (sender, report) = watch::channel(Report {
+        unknown: Some("policies are not known yet: the thread starts".to_owned()),
+        ..Report::default()
+    });
+    let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
+    let thread = Builder::new()
+        .name("policy".to_owned())
+        .spawn(move || runtime.block_on(run(&path, told, &sender)))?;
+    Ok(Handle { report, thread })
+}
+
+async fn run(path: &Path, mut told: mpsc::Receiver<Told>, report: &watch::Sender<Report>) {
+    let mut follower = loop {
+        match Follower::open(path) {
+            Ok(follower) => break follower,
+            Err(error) => {
+                let reason = format!("{error:#}");
+                if report.borrow().reasons != [reason.clone()] {
+                    log!("policy: {reason}");
+                }
+                report.send_replace(Report { reasons: vec![reason], ..Report::default() });
+            }
+        }
+        sleep(PAUSE).await;
+        if told.is_closed() {
+            return;
+        }
+    };
+    loop {
+        match follower.follow(&mut told, report).await {
+            Ok(()) => return,
+            Err(error) => {
+                log!("policy: {error:#}");
+                follower.enforcer.hear(None);
+                sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+struct Follower {
+    ruleset: Listener,
+    enforcer: Enforcer,
+    look: Instant,
+}
+
+impl Follower {
+    fn open(path: &Path) -> Result<Follower> {
+        let messages = Messages::of_ruleset().context("listen to changes of nf_tables")?;
+        let ruleset = Listener::new(messages)?;
+        Ok(Follower { ruleset, enforcer: Enforcer::open(path)?, look: Instant::now() + LOOK })
+    }
+
+    /// Ends when all senders are gone.
+    async fn follow(
+        &mut self,
+        told: &mut mpsc::Receiver<Told>,
+        report: &watch::Sender<Report>,
+    ) -> Result<()> {
+        let Follower { ruleset, enforcer, look } = self;
+        let mut waiting = Vec::new();
+        loop {
+            let due = enforcer.round().map(Instant::from_std);
+            let now = enforcer.report();
+            report.send_if_modified(|last| {
+                let is_new = *last != now;
+                *last = now;
+                is_new
+            });
+            tokio::select! {
+                count = told.recv_many(&mut waiting, MOST) => {
+                    if count == 0 {
+                        return Ok(());
+                    }
+                    waiting.drain(..).for_each(|told| enforcer.tell(told));
+                }
+                outcome = ruleset.readable() => {
+                    outcome.context("follow the kernel's tables")?;
+                    ruleset.receive(|message| enforcer.hear(message))?;
+                }
+                outcome = enforcer.hosts.readable() => {
+                    outcome.context("follow the kernel's routes")?;
+                    enforcer.hosts.take()?;
+                }
+                () = sleep_until(due.unwrap_or(*look)), if due.is_some() => {}
+                () = sleep_until(*look) => {
+                    *look = Instant::now() + LOOK;
+                    if let Err(error) = enforcer.look() {
+                        log!("policy: {error:#}");
+                    }
+                }
+            }
+        }
+    }
+}

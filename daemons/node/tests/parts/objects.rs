@@ -1,0 +1,263 @@
+//! NetworkPolicies, Namespaces and Pods of an API server that is sound, slow or wrong.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+
+use clap::Parser as _;
+use ferrule_fake_apiserver::{ApiServer, Faults, Store};
+use ferrule_node::api;
+use ferrule_node::arguments::Arguments;
+use ferrule_node::policy::objects::{self, Key, Kind, Told};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::Receiver;
+use tokio::time::timeout;
+
+use crate::lab::{LIMIT, runtime};
+
+const PODS: &str = "/api/v1/pods";
+const POLICIES: &str = "/apis/networking.k8s.io/v1/networkpolicies";
+
+fn policy(namespace: &str, name: &str) -> String {
+    format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies/{name}")
+}
+
+fn pod(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods/{name}")
+}
+
+fn namespace(name: &str) -> String {
+    format!("/api/v1/namespaces/{name}")
+}
+
+fn a_policy(app: &str) -> Value {
+    json!({"kind": "NetworkPolicy", "apiVersion": "networking.k8s.io/v1", "spec": {"podSelector": {"matchLabels": {"app": app}}}})
+}
+
+fn a_pod(app: &str, node: &str, address: &str) -> Value {
+    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"labels": {"app": app}}, "spec": {"nodeName": node},
+        "status": {"phase": "Running", "podIPs": [{"ip": address}]}})
+}
+
+fn labelled(team: &str) -> Value {
+    json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"labels": {"team": team}}})
+}
+
+/// The objects, as the receiver keeps them.
+#[derive(Default)]
+struct Known {
+    /// `app` of policies and pods, `team` of namespaces; or why the object cannot be read.
+    objects: BTreeMap<(Kind, Key), Result<String, String>>,
+    lists: [usize; 3],
+    states: BTreeMap<Kind, Result<(), String>>,
+}
+
+impl Known {
+    fn take(&mut self, told: Told) {
+        let key = |namespace: &str, name: &str| Key { namespace: namespace.into(), name: name.into() };
+        match told {
+            Told::Policy(policy) => {
+                let at = (Kind::Policies, key(&policy.namespace, &policy.name));
+                self.objects.insert(at, policy.unread.map_or(Ok(policy.pods.labels["app"].clone()), Err));
+            }
+            Told::Namespace(namespace) => {
+                let at = (Kind::Namespaces, key(&namespace.name, &namespace.name));
+                self.objects.insert(at, Ok(namespace.labels["team"].clone()));
+            }
+            Told::Pod(pod) => {
+                let at = (Kind::Pods, key(&pod.namespace, &pod.name));
+                let own = if pod.local { "own " } else { "" };
+                self.objects.insert(at, Ok(format!("{own}{}", pod.labels["app"])));
+            }
+            Told::Gone(kind, key) => drop(self.objects.remove(&(kind, key))),
+            Told::Unread(kind, key, why) => drop(self.objects.insert((kind, key), Err(why))),
+            Told::Listed(kind, names) => {
+                self.objects.retain(|(of, key), _| *of != kind || names.has(&key.namespace, &key.name));
+                self.lists[kind as usize] += 1;
+            }
+            Told::State(kind, state) => drop(self.states.insert(kind, state)),
+        }
+    }
+
+    /// `Pods shop/web: own web`, and so on.
+    fn text(&self) -> Vec<String> {
+        let text = |((kind, key), said): (&(Kind, Key), &Result<String, String>)| match said {
+            Ok(said) => format!("{kind} {key}: {said}"),
+            Err(why) => format!("{kind} {key}: unread: {why}"),
+        };
+        self.objects.iter().map(text).collect()
+    }
+}
+
+struct World {
+    runtime: Runtime,
+    store: Store,
+    server: ApiServer,
+    told: Receiver<Told>,
+    known: Known,
+    _folder: TempDir,
+}
+
+impl World {
+    fn new(store: Store, idle: &str, faults: impl FnOnce(&mut Faults)) -> World {
+        let server = ApiServer::start(&store, ([127, 0, 0, 1], 0).into());
+        server.faults(faults);
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("config");
+        let text = json!({"current-context": "test", "clusters": [{"name": "test", "cluster": {"server": server.url()}}],
+            "users": [{"name": "test", "user": {}}], "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}]});
+        fs::write(&kubeconfig, text.to_string()).unwrap();
+        let words =
+            ["x", "--longest-pause", "1", "--watch-idle", idle, "--kubeconfig", kubeconfig.to_str().unwrap()];
+        let options = Arguments::parse_from(words).options;
+        let (runtime, (sender, told)) = (runtime(), objects::channel());
+        runtime.spawn(api::follow_objects(options, "n1".to_owned(), Arc::default(), sender));
+        World { runtime, store, server, told, known: Known::default(), _folder: folder }
+    }
+
+    /// Takes messages until the condition holds.
+    fn until(&mut self, what: &str, mut condition: impl FnMut(&Known) -> bool) {
+        while !condition(&self.known) {
+            let told = self.runtime.block_on(async { timeout(LIMIT, self.told.recv()).await });
+            let Ok(Some(told)) = told else {
+                panic!("not: {what}: {:#?} {:?} {:?}", self.known.text(), self.known.lists, self.known.states)
+            };
+            self.known.take(told);
+        }
+    }
+
+    fn knows(&mut self, expected: &[&str]) {
+        self.until(&format!("{expected:?}"), |known| known.text() == expected);
+    }
+}
+
+fn small() -> Store {
+    let store = Store::default();
+    store.put(&namespace("shop"), labelled("a"));
+    store.put(&policy("shop", "db"), a_policy("db"));
+    store.put(&pod("shop", "web"), a_pod("web", "n1", "10.0.0.1"));
+    store.put(&pod("shop", "db"), a_pod("db", "n2", "10.0.0.2"));
+    store
+}
+
+const SMALL: [&str; 4] =
+    ["NetworkPolicies shop/db: db", "Namespaces shop: a", "Pods shop/db: db", "Pods shop/web: own web"];
+
+#[test]
+fn each_change_is_told_and_a_reset_costs_no_list() {
+    let mut world = World::new(small(), "60", |_| {});
+    world.until("three lists", |known| known.lists == [1; 3]);
+    world.knows(&SMALL);
+    let change = |store: &Store| {
+        store.delete(&pod("shop", "db"));
+        store.patch(&namespace("shop"), &json!({"metadata": {"labels": {"team": "b"}}}));
+        store.put(&policy("shop", "all"), a_policy("x"));
+        store.delete(&policy("shop", "db"));
+        store.patch(&pod("shop", "web"), &json!({"metadata": {"labels": {"app": "other"}}}));
+    };
+    let changed = ["NetworkPolicies shop/all: x", "Namespaces shop: b", "Pods shop/web: own other"];
+    change(&world.store);
+    world.knows(&changed);
+    // Away, and what happens meanwhile.
+    world.server.kill();
+    world.until("away", |known| known.states.values().filter(|state| state.is_err()).count() == 3);
+    world.store.put(&pod("shop", "new"), a_pod("new", "n3", "10.0.0.3"));
+    world.server.revive();
+    world.knows(&[
+        "NetworkPolicies shop/all: x",
+        "Namespaces shop: b",
+        "Pods shop/new: new",
+        "Pods shop/web: own other",
+    ]);
+    world.until("works", |known| known.states.values().all(Result::is_ok));
+    let requests = world.server.requests();
+    let lists: Vec<_> = requests.iter().filter(|request| request.verb == "list").collect();
+    assert!(lists.iter().all(|list| list.query["resourceVersion"] == "0"), "from the cache: {lists:?}");
+    assert_eq!((lists.len(), world.known.lists), (3, [1; 3]));
+}
+
+#[test]
+fn faults_and_their_end() {
+    let mut world = World::new(small(), "2", |_| {});
+    world.knows(&SMALL);
+    type Fault = (&'static str, fn(&mut Faults));
+    let table: [Fault; 7] = [
+        ("500", |faults| faults.code = Some(500)),
+        ("no permission", |faults| faults.rules = Some(Vec::new())),
+        ("no such resource", |faults| faults.absent = vec![POLICIES.to_owned(), PODS.to_owned()]),
+        ("a redirected list", |faults| faults.proxy = Some(("list", 302, "moved"))),
+        ("no list", |faults| faults.proxy = Some(("list", 200, "{\"metadata\":{},\"items\":null}"))),
+        ("no watch", |faults| faults.proxy = Some(("watch", 200, "<html>\n"))),
+        ("a mute watch", |faults| faults.mute = true),
+    ];
+    for (what, fault) in table {
+        println!("{what}");
+        world.server.faults(|faults| fault(faults));
+        world.server.kill();
+        world.server.revive();
+        // The history is gone: only a list has the change.
+        world.store.delete(&pod("shop", "db"));
+        world.store.put(&policy("shop", "new"), a_policy("new"));
+        world.store.forget();
+        if what != "a mute watch" {
+            world.until("a word", |known| known.states.get(&Kind::Pods).is_some_and(Result::is_err));
+        }
+        world.server.faults(|faults| *faults = Faults::default());
+        world.knows(&["NetworkPolicies shop/db: db", "NetworkPolicies shop/new: new", SMALL[1], SMALL[3]]);
+        world.store.put(&pod("shop", "db"), a_pod("db", "n2", "10.0.0.2"));
+        world.store.delete(&policy("shop", "new"));
+        world.knows(&SMALL);
+    }
+}
+
+#[test]
+fn a_slow_kind_delays_no_other() {
+    let mut world = World::new(small(), "60", |faults| (faults.of, faults.hang) = (PODS.to_owned(), true));
+    world.until("two lists", |known| known.lists == [1, 1, 0]);
+    world.store.delete(&policy("shop", "db"));
+    world.knows(&["Namespaces shop: a"]);
+    assert_eq!(world.known.lists, [1, 1, 0]);
+}
+
+#[test]
+fn what_cannot_be_read_is_told() {
+    let store = small();
+    let large = "x".repeat(9 << 20);
+    let put = |store: &Store| {
+        store.patch(&pod("shop", "db"), &json!({"metadata": {"zz": large}}));
+        store.patch(&policy("shop", "db"), &json!({"spec": {"ingress": [{"ports": "all"}]}}));
+        store.patch(&namespace("shop"), &json!({"metadata": {"labels": {"x": "y".repeat(20_000)}}}));
+    };
+    let expected = |world: &mut World| {
+        let texts = [
+            ("NetworkPolicies shop/db: unread: ", "expected a sequence"),
+            ("Namespaces shop: unread: ", "its labels have 20006 bytes"),
+            ("Pods shop/db: unread: ", "it has more than 8388608 bytes"),
+            ("Pods shop/web: own web", ""),
+        ];
+        let is_so = |known: &Known| {
+            let text = known.text();
+            text.len() == 4
+                && text
+                    .iter()
+                    .zip(texts)
+                    .all(|(text, (begin, rest))| text.starts_with(begin) && text.contains(rest))
+        };
+        world.until("three unread objects", is_so);
+    };
+    // In a watch, and in a list.
+    let mut world = World::new(store.clone(), "60", |_| {});
+    world.knows(&SMALL);
+    put(&world.store);
+    expected(&mut world);
+    assert_eq!(world.known.lists, [1; 3]);
+    expected(&mut World::new(store.clone(), "60", |_| {}));
+    // And back.
+    world.store.delete(&pod("shop", "db"));
+    world.store.put(&pod("shop", "db"), a_pod("db", "n2", "10.0.0.2"));
+    world.store.put(&policy("shop", "db"), a_policy("db"));
+    world.store.put(&namespace("shop"), labelled("a"));
+    world.knows(&SMALL);
+}
