@@ -24,7 +24,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use cni_lab::testing::connect_time;
-use cni_lab::{Place, bin_dir};
+use cni_lab::{Place, bin_dir, eventually};
 use serde_json::{Value, json};
 
 use lab::{Cluster, LIMIT, PORT, node_object, node_path};
@@ -182,11 +182,17 @@ fn policies(program: &Path) {
     fill(&with);
     let began = Instant::now();
     with.a.start("--health off --policy on");
-    poll(|| with.a.http("/metrics").1.contains("ferrule_node_policy_active 1"));
+    let is_active = || with.a.http("/metrics").1.contains("\nferrule_node_policy_active 1\n");
+    assert!(eventually(5 * LIMIT, is_active), "{}", with.a.log());
     let done = began.elapsed();
+    let metrics = with.a.http("/metrics").1;
+    for row in ["policies 1000", "isolated_addresses 500"] {
+        assert!(metrics.contains(&format!("\nferrule_node_policy_{row}\n")), "{metrics}");
+    }
     let rows = |cluster: &Cluster| [memory(cluster, "VmRSS"), memory(cluster, "VmHWM")];
     let (without, first) = (rows(&without), rows(&with));
     println!("| from the start of the process until the policies hold | | {} |", ms(done));
+    println!("| CPU of the daemon until then | | {} ms |", cpu(with.a.pid()) * 10);
     println!("| memory then | {} | {} |", without[0], first[0]);
     println!("| memory at most (VmHWM) | {} | {} |", without[1], first[1]);
     // The history is gone: all is listed again.

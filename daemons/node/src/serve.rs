@@ -252,8 +252,9 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/monitoring/node-alerts.yaml");
         let rules = std::fs::read_to_string(path).unwrap();
         let peers = Standing::KEYS.into_iter().map(|key| (key, 0)).collect();
-        let figures = Figures { peers, oldest: Some(SystemTime::now()), ..Figures::default() };
-        let metrics = metrics(&figures);
+        let (oldest, report) = (Some(SystemTime::now()), Some(Report::default()));
+        let figures = Figures { peers, oldest, policy: report, ..Figures::default() };
+        let metrics = metrics(&figures) + &policy(&figures);
         let expressions: Vec<&str> =
             rules.lines().filter_map(|line| line.trim().strip_prefix("expr: max by (instance) (")).collect();
         assert_eq!(expressions.len(), rules.matches("alert:").count());

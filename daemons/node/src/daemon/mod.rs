@@ -102,7 +102,9 @@ pub async fn run(options: Options) -> Result<()> {
     log!("ends; routes, devices, table and conflist stay");
     tasks.shutdown().await;
     // Nobody sends any more, so it ends.
-    policies.map(policy::Handle::join);
+    if let Some(handle) = policies {
+        handle.join();
+    }
     keeper.finish(state.answer()).await;
     Ok(())
 }

@@ -71,6 +71,9 @@ impl Seen {
     fn of_key(key: &[u8]) -> Option<Seen> {
         let (source, rest) = key.split_at_checked(key.len().checked_sub(12)? / 2)?;
         let (destination, rest) = rest.split_at_checked(source.len())?;
+        if rest.len() != 12 {
+            return None;
+        }
         let port = |at: usize| Some(u16::from_be_bytes([*rest.get(at)?, *rest.get(at + 1)?]));
         Some(Seen {
             source: from_octets(source)?,
@@ -111,10 +114,10 @@ impl Cut {
         put(batch, &self.0);
     }
 
-    /// Ends these flows. Nothing of them passes while somebody sends.
+    /// Ends these flows. No packet of them passes until neither end has sent for three minutes.
     ///
     /// # Errors
-    /// The kernel refuses something; what it has not refused is done.
+    /// The kernel refuses a request. The others are done.
     pub(super) fn end(&mut self, owner: &mut Socket, flows: &[Flow]) -> Result<()> {
         let new: BTreeSet<Seen> =
             flows.iter().map(Seen::of).filter(|seen| seen.has_ports()).take(MOST).collect();
@@ -128,7 +131,7 @@ impl Cut {
         Ok(is_put?)
     }
 
-    /// Lets flows pass that are allowed again, and forgets those that nobody has used for minutes.
+    /// Lets flows pass that are allowed again.
     ///
     /// # Errors
     /// The kernel refuses it.

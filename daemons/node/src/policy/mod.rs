@@ -3,7 +3,9 @@
 //! - [`objects`] has the messages about the API's objects.
 //! - `layout` and `encode` say what the table `inet ferrule_policy` contains; `table` is the table in the kernel.
 //! - `undecided` has the pods that the plugin `policy` has announced in `inet ferrule_pods`; `release` decides them.
+//! - `former` has the pods that have ended and still have a link.
 //! - `flows` ends the flows that a change denies; `hosts` knows which pods have a route.
+//! - `record` is the file of isolated namespaces.
 //! - `enforcer` puts the steps in order, `thread` waits for messages.
 //!
 //! # The order
@@ -15,10 +17,12 @@
 mod encode;
 mod enforcer;
 mod flows;
+mod former;
 mod hosts;
 mod ipvs;
 mod layout;
 pub mod objects;
+mod record;
 mod release;
 mod report;
 mod table;

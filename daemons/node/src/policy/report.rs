@@ -1,7 +1,16 @@
 //! What the thread says of itself.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Write as _};
+use std::net::IpAddr;
 use std::time::SystemTime;
+
+use ferrule_node_policy as node_policy;
+
+use super::enforcer::{Enforcer, Made};
+use super::ipvs;
+use super::layout::TABLE;
+use super::release::AnnouncedPods;
 
 /// The state of the policies on this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,6 +56,40 @@ impl fmt::Display for Fault {
 impl Report {
     /// The most faults and undecided pods that are listed.
     pub const MOST: usize = 20;
+
+    /// What is to be said of the enforcer.
+    pub(super) fn of(enforcer: &Enforcer) -> Report {
+        let Enforcer { compiler, pods: AnnouncedPods { undecided, .. }, record, owner, .. } = enforcer;
+        let is_known = enforcer.listed.is_complete();
+        let away = enforcer.away.iter().map(|(kind, why)| format!("{kind}: {why}")).collect::<Vec<_>>();
+        let mut reasons: Vec<String> = enforcer.problem.iter().chain(record.problem()).cloned().collect();
+        if is_known && enforcer.made != Made::All && enforcer.problem.is_none() {
+            reasons.push(format!("table {TABLE} is being made again"));
+        }
+        if enforcer.has_ipvs {
+            reasons.push(ipvs::REASON.to_owned());
+        }
+        let fault = |fault: node_policy::Fault<'_>| Fault {
+            namespace: fault.namespace.to_owned(),
+            policy: fault.policy.to_owned(),
+            what: fault.what.to_owned(),
+        };
+        let waiting = undecided.pods();
+        let pods: BTreeSet<IpAddr> = compiler.ruleset().maps.keys().map(|entry| entry.pod).collect();
+        Report {
+            unknown: (!is_known).then(|| format!("policies are not known yet: {}", away.join("; "))),
+            reasons,
+            away,
+            policies: compiler.policies(),
+            faults: compiler.faults().take(Report::MOST).map(fault).collect(),
+            faulty: compiler.faults().count(),
+            isolated: pods.len(),
+            waiting: waiting.len(),
+            undecided: waiting.into_iter().take(Report::MOST).map(str::to_owned).collect(),
+            oldest: undecided.oldest(),
+            is_plain: owner.is_plain,
+        }
+    }
 
     /// Whether the policies hold and are current.
     pub fn is_good(&self) -> bool {

@@ -25,7 +25,7 @@ pub(super) struct Owner {
     socket: Socket,
     /// The kernel's messages name it for our own changes.
     pub(super) port: u32,
-    /// The kernel has no table that stays when its owner ends: anybody can change ours.
+    /// The kernel has no table that stays when its owner ends, so other programs can change ours.
     pub(super) is_plain: bool,
 }
 

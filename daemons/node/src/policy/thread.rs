@@ -106,7 +106,7 @@ impl Follower {
         let mut waiting = Vec::new();
         loop {
             let due = enforcer.round().map(Instant::from_std);
-            let now = enforcer.report();
+            let now = Report::of(enforcer);
             report.send_if_modified(|last| {
                 let is_new = *last != now;
                 *last = now;

@@ -36,11 +36,11 @@ struct Copied {
 pub(super) type News = BTreeMap<Place, Option<Element>>;
 
 /// What an element is about.
-pub(super) enum Of<'a> {
+pub(super) enum Of {
     /// An address, and the comment.
-    Address(IpAddr, &'a str),
+    Address(IpAddr, String),
     /// The node's end of a link.
-    Link(&'a str),
+    Link(String),
 }
 
 /// The elements of one attachment of one pod.
@@ -149,28 +149,19 @@ impl Undecided {
         }
     }
 
-    /// Takes out what only the copies have, and whose pod is gone. Returns the places.
-    pub(super) fn expire(&mut self, mut is_over: impl FnMut(Of<'_>) -> bool) -> Vec<Place> {
-        let mut gone = Vec::new();
-        for (place, copy) in self.copies.iter().filter(|(_, copy)| !copy.is_announced) {
-            let comment = copy.element.comment.as_deref().unwrap_or_default();
-            let of = match address(place) {
-                Some(address) => Of::Address(address, comment),
-                None => Of::Link(&link_of(&place.1)),
-            };
-            if is_over(of) {
-                gone.push(place.clone());
-            }
-        }
-        gone.iter().for_each(|place| drop(self.copies.remove(place)));
-        gone
+    /// What only the copies have, and what each is about.
+    pub(super) fn only_copied(&self) -> Vec<(Place, Of)> {
+        let copied = self.copies.iter().filter(|(_, copy)| !copy.is_announced);
+        let of = |(place, copy): (&Place, &Copied)| match address(place) {
+            Some(address) => Of::Address(address, copy.element.comment.clone().unwrap_or_default()),
+            None => Of::Link(link_of(&place.1)),
+        };
+        copied.map(|one| (one.0.clone(), of(one))).collect()
     }
 
-    /// Forgets a pod that is released.
-    pub(super) fn forget(&mut self, group: &Group) {
-        for (place, _) in &group.elements {
-            self.copies.remove(place);
-        }
+    /// Forgets elements that are released.
+    pub(super) fn forget(&mut self, places: &BTreeSet<Place>) {
+        self.copies.retain(|place, _| !places.contains(place));
     }
 
     /// The elements by attachment.
@@ -203,10 +194,6 @@ impl Undecided {
     /// Whether one of them has the address.
     pub(super) fn has(&self, of: IpAddr) -> bool {
         self.copies.keys().any(|place| address(place) == Some(of))
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.copies.is_empty()
     }
 
     /// When the oldest one was announced.

@@ -22,6 +22,7 @@ mod lab;
 mod member;
 mod networks;
 mod nodes;
+mod policies;
 mod reboot;
 mod uplink;
 mod ways;

@@ -234,6 +234,12 @@ impl Member {
         self.attach(name, |attachment| attachment).map(|running| (running.pod, running.addresses))
     }
 
+    /// As [`Member::try_pod`], with CNI_ARGS.
+    pub(crate) fn try_pod_with(&self, name: &str, args: &str) -> Result<(Pod, Vec<IpAddr>), String> {
+        self.attach(name, |attachment| attachment.with_args(args))
+            .map(|running| (running.pod, running.addresses))
+    }
+
     fn attach(&self, name: &str, with: impl FnOnce(Attachment) -> Attachment) -> Result<Running<'_>, String> {
         let pod = self.node.pod(name).unwrap();
         pod.sh("ip link set lo up").unwrap();

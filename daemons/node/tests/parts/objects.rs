@@ -194,7 +194,7 @@ fn faults_and_their_end() {
     ];
     for (what, fault) in table {
         println!("{what}");
-        world.server.faults(|faults| fault(faults));
+        world.server.faults(fault);
         world.server.kill();
         world.server.revive();
         // The history is gone: only a list has the change.

@@ -1,0 +1,245 @@
+//! The thread that enforces NetworkPolicies, with the plugin `policy` and hand-made objects of the API.
+
+mod rig;
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cni_lab::testing::serve;
+use cni_lab::{Place as _, TIMEOUT, eventually};
+use ferrule_node::policy::objects::{Kind, Told};
+use ferrule_node::policy::{cleanup, stand_down};
+use ferrule_node_policy::model;
+use ferrule_node_policy::model::{NetworkPolicy, Peer, Port, PortValue, Rule};
+use ferrule_policy_kit::isolated::PATH;
+
+use rig::{Rig, Talk, Try, block, from, key, number, object, pods, policy, port, try_all};
+
+/// A change holds within this time.
+const SOON: Duration = Duration::from_secs(1);
+
+#[test]
+fn policies_hold_from_the_announcement_on() {
+    let rig = Rig::new();
+    rig.start_daemon();
+    rig.wait("not known yet", |report| report.unknown.is_some());
+    // Without the API nothing is known, so every pod waits.
+    let client = rig.add("shop", "client");
+    assert!(
+        eventually(TIMEOUT, || rig.elements("ferrule_policy") == 5),
+        "{}",
+        rig.world.nft_table("ferrule_policy")
+    );
+    let first = NetworkPolicy {
+        ingress: vec![Rule {
+            peers: vec![pods(&[("app", "client")])],
+            ports: vec![number("TCP", 80), port("TCP", PortValue::Number(90), Some(91)), number("UDP", 81)],
+        }],
+        ..policy("shop", "web", "web")
+    };
+    rig.listed(&["shop", "tools"], std::slice::from_ref(&first), &[object("shop", "client")]);
+    rig.wait_isolated("ferrule-policy 1\nshop ingress\nend\n");
+    rig.wait("the client is released", |report| report.waiting == 0 && report.is_good());
+    assert_eq!((rig.elements("ferrule_pods"), rig.elements("ferrule_policy")), (0, 0));
+
+    // Before the API knows the pod it waits; then its address is known from the announcement.
+    let web = rig.add("shop", "web");
+    let other = rig.add("tools", "other");
+    rig.wait("the pod waits", |report| report.undecided == ["web shop/web"]);
+    let (node, outside) = (&rig.world.node, &rig.world.outside);
+    let from_outside = |proto: &str, to: SocketAddr, passes: bool| {
+        from(&outside[usize::from(to.is_ipv6())])(proto, to, passes)
+    };
+    let (client_end, other_end, node_end) = (from(&client.pod), from(&other.pod), from(node));
+    let w = web.addresses;
+    try_all("undecided", &[(&node_end, "tcp", w, 80, true), (&client_end, "tcp", w, 80, false)]);
+    rig.tell([Told::Pod(object("shop", "web")), Told::Pod(object("tools", "other"))]);
+    rig.wait("released", |report| report.waiting == 0 && report.isolated == 2);
+    try_all(
+        "decided",
+        &[
+            (&client_end, "tcp", w, 80, true),
+            (&client_end, "udp", w, 81, true),
+            (&client_end, "tcp", w, 81, false),
+            (&client_end, "udp", w, 80, false),
+            (&other_end, "tcp", w, 80, false),
+            (&from_outside, "udp", w, 81, false),
+            (&node_end, "tcp", w, 83, true),
+            (&other_end, "tcp", client.addresses, 80, true),
+            (&from(&web.pod), "tcp", client.addresses, 80, true),
+        ],
+    );
+
+    // By a Service: the destination counts after its translation, the source before masquerade. A pod reaches itself.
+    let [IpAddr::V4(w4), _] = w else { panic!("{w:?}") };
+    let service = ["10.96.0.1".parse().unwrap(); 2];
+    node.sh(&format!(
+        "nft 'table ip service {{
+            chain pre {{ type nat hook prerouting priority dstnat; ip daddr 10.96.0.1 dnat to {w4}; }};
+            chain post {{ type nat hook postrouting priority srcnat; ip daddr {w4} masquerade; }}; }}'"
+    ))
+    .unwrap();
+    let web_end = from(&web.pod);
+    try_all(
+        "by a Service",
+        &[
+            (&client_end, "tcp", service, 80, true),
+            (&client_end, "tcp", service, 81, false),
+            (&other_end, "tcp", service, 80, false),
+            (&web_end, "tcp", service, 83, true),
+        ],
+    );
+    node.sh("nft delete table ip service").unwrap();
+    // No rule with ports matches ICMP.
+    let pings = || w.iter().all(|ip| client.pod.sh(&format!("ping -c 1 -W 0.3 {ip}")).is_ok());
+    assert!(!w.iter().any(|ip| client.pod.sh(&format!("ping -c 1 -W 0.3 {ip}")).is_ok()));
+
+    // A change ends what it denies, TCP and UDP, and nothing else.
+    let kept = [client.addresses, client.addresses];
+    let (mut ended, mut others) = (Vec::new(), Vec::new());
+    for family in [0, 1] {
+        let to = |addresses: [IpAddr; 2], port| SocketAddr::new(addresses[family], port);
+        ended.push(Talk::udp(&client.pod, to(w, 81)));
+        ended.push(Talk::tcp(&client.pod, &web.pod, to(w, 80 + 10 + family as u16)));
+        others.push(Talk::udp(node, to(w, 81)));
+        others.push(Talk::udp(&other.pod, to(kept[0], 80)));
+    }
+    assert!(ended.iter().chain(&others).all(Talk::goes), "before the change");
+    let open = NetworkPolicy {
+        ingress: vec![Rule { peers: vec![pods(&[("app", "client")])], ports: Vec::new() }],
+        ..policy("shop", "web", "web")
+    };
+    let closed = policy("shop", "web", "web");
+    for round in 0..2 {
+        rig.tell([Told::Policy(closed.clone())]);
+        let began = Instant::now();
+        let are_ended = eventually(TIMEOUT, || ended.iter().all(|talk| !talk.goes()));
+        assert!(are_ended && began.elapsed() < SOON + TIMEOUT / 8, "round {round}: {:?}", began.elapsed());
+        assert!(others.iter().all(Talk::goes), "round {round}: others ended");
+        // They stay ended while somebody sends.
+        thread::sleep(Duration::from_millis(200));
+        assert!(ended.iter().all(|talk| !talk.goes()), "round {round}: came back");
+        rig.tell([Told::Policy(open.clone())]);
+        let udp: Vec<_> = ended.iter().filter(|talk| talk.is_udp()).collect();
+        assert!(eventually(TIMEOUT, || udp.iter().all(|talk| talk.goes())), "round {round}: allowed again");
+        assert!(eventually(TIMEOUT, pings), "a rule without ports matches ICMP");
+    }
+}
+
+#[test]
+fn egress_the_end_of_pods_and_restarts() {
+    let rig = Rig::new();
+    rig.start_daemon();
+    let outside = rig.world.outside.each_ref().map(|client| client.address());
+    let except = outside.map(|address| match address {
+        IpAddr::V4(_) => block("192.0.2.0/24", &[&format!("{address}/32")]),
+        IpAddr::V6(_) => block("2001:db8::/64", &[&format!("{address}/128")]),
+    });
+    let egress = |peers: Vec<Peer>, ports: Vec<Port>| NetworkPolicy {
+        types: vec!["Egress".into()],
+        egress: vec![Rule { peers, ports }],
+        ..policy("shop", "out", "web")
+    };
+    let named =
+        egress(vec![pods(&[("app", "client")])], vec![port("TCP", PortValue::Name("web".into()), None)]);
+    rig.listed(&["shop", "tools"], &[named], &[object("shop", "client"), object("shop", "web")]);
+    rig.wait_isolated("ferrule-policy 1\nshop egress\nend\n");
+    let (web, client) = (rig.add("shop", "web"), rig.add("shop", "client"));
+    rig.wait("released", |report| report.waiting == 0 && report.is_good() && report.isolated == 2);
+    for place in &rig.world.outside {
+        serve(place, "outside", 80);
+    }
+    serve(&rig.world.node, "node", 80);
+    let gateways = ["10.1.0.1", "fd00:1::1"].map(|address| address.parse().unwrap());
+    let (web_end, client_end, node_end) = (from(&web.pod), from(&client.pod), from(&rig.world.node));
+    let (w, c) = (web.addresses, client.addresses);
+    let rounds: [(&str, NetworkPolicy, Vec<Try<'_>>); 3] = [
+        (
+            "a named port of the peer",
+            egress(vec![pods(&[("app", "client")])], vec![port("TCP", PortValue::Name("web".into()), None)]),
+            vec![
+                (&web_end, "tcp", c, 82, true),
+                (&web_end, "tcp", c, 81, false),
+                (&web_end, "udp", outside, 80, false),
+                (&web_end, "tcp", gateways, 80, false),
+                (&client_end, "tcp", gateways, 80, true),
+                (&client_end, "tcp", w, 80, true),
+                (&node_end, "udp", w, 80, true),
+            ],
+        ),
+        (
+            "a block",
+            egress(vec![block("192.0.2.0/24", &[]), block("2001:db8::/64", &[])], vec![number("UDP", 80)]),
+            vec![
+                (&web_end, "udp", outside, 80, true),
+                (&web_end, "tcp", outside, 80, false),
+                (&web_end, "tcp", c, 82, false),
+            ],
+        ),
+        (
+            "a block with an exception",
+            egress(except.to_vec(), Vec::new()),
+            vec![(&web_end, "udp", outside, 80, false)],
+        ),
+    ];
+    for (round, policy, tries) in rounds {
+        rig.tell([Told::Policy(policy)]);
+        rig.settle();
+        try_all(round, &tries);
+    }
+
+    // Another program cannot take the table away. What an ended daemon leaves holds.
+    let listing = rig.world.nft_table("ferrule_policy");
+    rig.world.nft("flush ruleset");
+    assert_eq!(rig.world.nft_table("ferrule_policy"), listing);
+    let late = rig.add("shop", "late");
+    assert!(eventually(TIMEOUT, || rig.undecided() == ["late shop/late"]));
+    rig.world.nft("flush ruleset");
+    rig.stop_daemon();
+    let late_end = from(&late.pod);
+    try_all("no daemon", &[(&web_end, "udp", outside, 80, false), (&late_end, "udp", outside, 80, false)]);
+    rig.start_daemon();
+    rig.wait("still unknown", |report| report.unknown.is_some() && report.waiting == 1);
+    try_all("unknown", &[(&web_end, "udp", outside, 80, false), (&late_end, "udp", outside, 80, false)]);
+    let objects = [object("shop", "client"), object("shop", "web"), object("shop", "late")];
+    let all = egress(vec![pods(&[("app", "client")])], Vec::new());
+    // Without an announcement the address comes from the API.
+    let with_address = |mut pod: model::Pod, addresses: [IpAddr; 2]| {
+        for address in addresses {
+            match address {
+                IpAddr::V4(v4) => pod.addresses.v4 = Some(v4),
+                IpAddr::V6(v6) => pod.addresses.v6 = Some(v6),
+            }
+        }
+        pod
+    };
+    let [of_client, of_web, of_late] = objects;
+    let objects = [with_address(of_client, c), with_address(of_web, w), of_late];
+    rig.listed(&["shop", "tools"], std::slice::from_ref(&all), &objects);
+    rig.wait("decided", |report| report.waiting == 0 && report.is_good() && report.isolated == 2);
+    try_all(
+        "restarted",
+        &[
+            (&web_end, "udp", outside, 80, false),
+            (&web_end, "udp", c, 80, true),
+            (&late_end, "udp", outside, 80, true),
+        ],
+    );
+
+    // A pod whose object is gone is closed while it has a link; then its address is free.
+    rig.tell([Told::Gone(Kind::Pods, key("shop", "web"))]);
+    rig.wait("the pod is gone", |report| report.isolated == 0);
+    try_all("gone", &[(&web_end, "udp", c, 80, false), (&client_end, "udp", w, 80, false)]);
+    rig.del(&web);
+    let has_former = || rig.world.nft_table("ferrule_policy").contains(&w[0].to_string());
+    assert!(eventually(TIMEOUT, || !has_former()), "{}", rig.world.nft_table("ferrule_policy"));
+
+    rig.stop_daemon();
+    let removed = rig.world.node.run(|| stand_down(Path::new(PATH))).unwrap().unwrap();
+    assert_eq!(removed, ["table inet ferrule_policy", "table inet ferrule_pods"]);
+    assert_eq!((rig.world.listing().as_str(), rig.isolated().as_str()), ("", "ferrule-policy 1\nend\n"));
+    assert_eq!(rig.world.node.run(|| stand_down(Path::new(PATH))).unwrap().unwrap(), [""; 0]);
+    assert_eq!(rig.world.node.run(cleanup).unwrap().unwrap(), [format!("file {PATH}")]);
+}
