@@ -17,6 +17,7 @@ pub(super) fn push(batch: &mut Batch, change: &Change, after: &Ruleset, id: u32)
     for ((name, set), id) in change.new_sets.iter().zip(id..) {
         make(batch, &name.to_string(), set, id);
     }
+    // A rule of one chain may lead to another one.
     for name in change.new_chains.keys() {
         batch.add_new_chain(TABLE, &name.to_string());
     }

@@ -362,7 +362,7 @@ impl Enforcer {
     }
 
     fn wanted(&self) -> Isolated {
-        let mut wanted = Isolated::default();
+        let mut wanted = Isolated::new(self.compiler.isolated_elsewhere());
         for (namespace, directions) in self.compiler.isolated() {
             wanted.add(namespace, directions);
         }

@@ -13,6 +13,7 @@ use ferrule_kit::owner::describe;
 use ferrule_policy_kit::table::{self, SETS, TABLE};
 
 use crate::plan::{Key, Owner, Plan, label_of};
+use crate::remark;
 
 /// An element in a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,7 +60,11 @@ pub fn add(socket: &mut Socket, plan: &Plan) -> Result<(), CniError> {
         for (key, element) in plan.keys.iter().zip(&present) {
             let Some(element) = element else { continue };
             if !plan.owner.owns(element) {
-                eprintln!("{} belonged to {}, whose DEL was lost", shown(key.set, &key.key), whose(element));
+                remark(format_args!(
+                    "{} belonged to {}, whose DEL was lost",
+                    shown(key.set, &key.key),
+                    whose(element)
+                ));
             }
             batch.delete_elements(TABLE, key.set, std::slice::from_ref(&key.key));
         }

@@ -17,6 +17,7 @@ use ferrule_policy_kit::{Directions, Pod};
 use crate::elements::{self, Found};
 use crate::path;
 use crate::plan::{Owner, Plan, label, label_of};
+use crate::remark;
 use crate::waiting;
 
 /// ADD: isolates the pod in the directions of its namespace. Returns `prevResult`.
@@ -28,7 +29,9 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let Some(pod) = Pod::of(&call.env.args)? else { return Ok(result.clone()) };
     let (directions, read) = isolated::directions(Path::new(PATH), pod.namespace);
     if let Err(error) = read {
-        eprintln!("{PATH}: {error}: the pod is isolated in both directions until ferrule-node has decided");
+        remark(format_args!(
+            "{PATH}: {error}: the pod is isolated in both directions until ferrule-node has decided"
+        ));
     }
     if directions.is_empty() {
         return Ok(result.clone());

@@ -31,6 +31,11 @@ pub(crate) struct Allow {
     pub(crate) ports: AllowPorts,
 }
 
+impl Allow {
+    pub(crate) const EVERYTHING: Allow =
+        Allow { peer: AllowPeer::Any, ports: AllowPorts::Are(ruleset::Ports::Any) };
+}
+
 #[derive(Clone, Debug)]
 pub(crate) enum AllowPeer {
     Any,

@@ -10,7 +10,7 @@ use crate::ruleset::Ports;
 
 use super::block;
 use super::definition::{Peers, Scope};
-use super::parts::{Allow, AllowPeer, AllowPorts, MOST_PAIRS, PortMatch, pairs_of, port_number};
+use super::parts::{Allow, MOST_PAIRS, PortMatch, pairs_of, port_number};
 use super::selector::Selector;
 
 /// The label of each namespace that has its name; the API server sets it.
@@ -116,37 +116,42 @@ impl TierParts {
             };
             let mut pairs = 0_usize;
             for (number, rule) in rules.iter().enumerate() {
-                let (action, read) = (action(&rule.action), matches(rule, direction, &mut pairs));
-                let read = match is_broken {
-                    true => Err(None),
-                    false => action.clone().and(read).map_err(Some),
-                };
-                let fails_closed = action != Ok(Action::Accept);
-                if let Err(Some(error)) = &read {
-                    let effect = if fails_closed { "it denies everything" } else { "it matches nothing" };
-                    faults.push(format!("{word}[{number}]: {error}: {effect}"));
+                let into = &mut steps[direction as usize];
+                let Err(error) = push(rule, direction, is_broken, &mut pairs, into) else { continue };
+                let is_accept = action(&rule.action) == Ok(Action::Accept);
+                if !is_accept {
+                    into.iter_mut().for_each(|steps| steps.push((Action::Deny, Allow::EVERYTHING)));
                 }
-                for family in IpFamily::ALL {
-                    let into = &mut steps[direction as usize][family as usize];
-                    match (&action, &read) {
-                        (Ok(action), Ok((peers, ports))) => {
-                            let mut all = Vec::new();
-                            pairs_of(direction, family, &peers[family as usize], ports, &mut all);
-                            into.extend(all.into_iter().map(|allow| (*action, allow)));
-                        }
-                        _ if fails_closed => {
-                            let everything =
-                                Allow { peer: AllowPeer::Any, ports: AllowPorts::Are(Ports::Any) };
-                            into.push((Action::Deny, everything));
-                        }
-                        _ => {}
-                    }
+                if !is_broken {
+                    let effect = if is_accept { "it matches nothing" } else { "it denies everything" };
+                    faults.push(format!("{word}[{number}]: {error}: {effect}"));
                 }
             }
         }
         let has = Directions { ingress: !policy.ingress.is_empty(), egress: !policy.egress.is_empty() };
         TierParts { id, tier, priority: policy.priority, has, faults, namespaces, pods, steps }
     }
+}
+
+/// Adds what a rule says, for each family.
+fn push(
+    rule: &ClusterRule,
+    direction: Direction,
+    is_broken: bool,
+    pairs: &mut usize,
+    into: &mut [Vec<Step>; 2],
+) -> Result<(), String> {
+    if is_broken {
+        return Err("the policy is not understood".to_owned());
+    }
+    let (peers, ports) = matches(rule, direction, pairs)?;
+    let action = action(&rule.action)?;
+    for (family, peers) in IpFamily::ALL.into_iter().zip(&peers) {
+        let mut all = Vec::new();
+        pairs_of(direction, family, peers, &ports, &mut all);
+        into[family as usize].extend(all.into_iter().map(|allow| (action, allow)));
+    }
+    Ok(())
 }
 
 fn action(word: &str) -> Result<Action, String> {
