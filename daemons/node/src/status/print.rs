@@ -216,6 +216,8 @@ mod tests {
             proof: proof.into(),
             since: since.map(str::to_owned),
             why: why.map(str::to_owned),
+            address: None,
+            size: None,
         };
         let begin = Some("2026-01-01T00:00:00Z");
         let peers = vec![
