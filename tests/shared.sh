@@ -121,19 +121,17 @@ refused 'a claim cannot be changed' kube admin patch "$of_node_2" --type=merge -
 refused 'only for the node that it runs on' kube node-1 delete "$of_node_2"
 say "nobody changes what is fixed, and no node deletes a block of another one"
 
-# block NODE SLOT: claims one as an intruder would, who has the daemon's token.
-blocks=0
+# block NAME NODE SLOT: a block as an intruder would claim it, who has the daemon's token.
 block() {
-    blocks=$((blocks + 1))
     printf '{"apiVersion": "ferrule.dev/v1alpha1", "kind": "AddressBlock", "metadata": {"name": "other.%s"}, "spec": {"domain": "other",
-        "first": "10.0.0.1", "size": 1, "node": "%s", "machine": "m", "store": "s", "network": "n", "slot": %s}}' "$blocks" "$1" "$2"
+        "first": "10.0.0.1", "size": 1, "node": "%s", "machine": "m", "store": "s", "network": "n", "slot": %s}}' "$1" "$2" "$3"
 }
-block node-1 0 | kube node-1 apply --validate=false -f - >/dev/null
-block node-2 1 | refused 'only for the node that it runs on' kube node-1 apply --validate=false -f -
-block node-1 64 | refused 'as many blocks as it may have' kube node-1 apply --validate=false -f -
+block first node-1 0 | kube node-1 apply --validate=false -f - >/dev/null
+block foreign node-2 1 | refused 'only for the node that it runs on' kube node-1 apply --validate=false -f -
+block last node-1 64 | refused 'as many blocks as it may have' kube node-1 apply --validate=false -f -
 # The policy's list of blocks is up to date some milliseconds after the first one was made.
 sleep 1
-block node-1 0 | refused 'has the slot' kube node-1 apply --validate=false -f -
+block second node-1 0 | refused 'has the slot' kube node-1 apply --validate=false -f -
 say "an intruder with the token of one node has a quota"
 
 # ADDs until each container has an address, while everything restarts.
