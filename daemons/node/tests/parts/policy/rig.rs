@@ -226,6 +226,8 @@ pub(crate) fn from<P: Place + Sync>(place: &P) -> impl Fn(&str, SocketAddr, bool
 pub(crate) enum Talk {
     Udp(UdpSocket),
     Tcp(TcpStream, TcpStream),
+    /// The server sends on its own, too.
+    Both(UdpSocket, UdpSocket),
 }
 
 impl Talk {
@@ -239,8 +241,18 @@ impl Talk {
         Talk::Tcp(client, listener.accept().unwrap().0)
     }
 
+    pub(crate) fn both(from: &impl Place, at: &impl Place, to: SocketAddr) -> Talk {
+        let server = at.run(|| UdpSocket::bind(to)).unwrap().unwrap();
+        let client = udp_socket(from, to);
+        client.send(b"x").unwrap();
+        server.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let (_, peer) = server.recv_from(&mut [0; 64]).unwrap();
+        server.connect(peer).unwrap();
+        Talk::Both(client, server)
+    }
+
     pub(crate) fn is_udp(&self) -> bool {
-        matches!(self, Talk::Udp(_))
+        !matches!(self, Talk::Tcp(..))
     }
 
     /// Whether something comes from the client to the server and back, within a moment.
@@ -252,13 +264,21 @@ impl Talk {
                 socket.set_nonblocking(false).unwrap();
                 udp_ask(socket, MOMENT).is_ok()
             }
+            Talk::Both(client, server) => {
+                let passes = |from: &UdpSocket, to: &UdpSocket| {
+                    to.set_read_timeout(Some(MOMENT)).unwrap();
+                    from.send(b"x").is_ok() && to.recv(&mut [0; 64]).is_ok()
+                };
+                // Without the other end's packet, that of the server would begin a flow in the allowed direction.
+                passes(server, client) || passes(client, server)
+            }
             Talk::Tcp(client, server) => {
                 let passes = |mut from: &TcpStream, mut to: &TcpStream| {
                     from.write_all(b"x").is_ok()
                         && to.set_read_timeout(Some(MOMENT)).is_ok()
                         && to.read(&mut [0; 64]).is_ok_and(|len| len > 0)
                 };
-                passes(client, server) && passes(server, client)
+                passes(server, client) || passes(client, server)
             }
         }
     }
