@@ -168,7 +168,10 @@ pub(crate) fn policy() -> Case {
         measured("bandwidth", bandwidth),
         measured("policy", |_| json!({"type": "policy"})),
     ];
-    Case { setup: |_| ISOLATED.to_owned(), ..Case::with_addresses("ptp, host-local, bandwidth and policy", steps) }
+    Case {
+        setup: |_| ISOLATED.to_owned(),
+        ..Case::with_addresses("ptp, host-local, bandwidth and policy", steps)
+    }
 }
 
 /// One `chain` with pods that `policy` isolates, beside pods of a namespace without policies, and beside a list without `policy`.
@@ -180,9 +183,13 @@ pub(crate) fn with_policy(ours: &Side) -> Vec<Side> {
         namespace,
         ..ours.folded()
     };
-    [("shut", 1, "isolated", Some("shop")), ("free", 2, "not isolated", Some("open")), ("bare", 3, "without policy", None)]
-        .map(of)
-        .into()
+    [
+        ("shut", 1, "isolated", Some("shop")),
+        ("free", 2, "not isolated", Some("open")),
+        ("bare", 3, "without policy", None),
+    ]
+    .map(of)
+    .into()
 }
 
 /// All cases.

@@ -53,7 +53,8 @@ mod tests {
             subject.findings.first().map_or(subject.seen, |finding| finding.problem.clone())
         };
         let shown = file.display();
-        let rest = "each new pod, of any namespace, is isolated in both directions until ferrule-node has decided";
+        let rest =
+            "each new pod, of any namespace, is isolated in both directions until ferrule-node has decided";
         let is = |why: &str| assert_eq!(problem(), format!("{shown}: {why}: {rest}"));
         is("No such file or directory (os error 2)");
         let sound = "ferrule-policy 1\nshop both\nend\n";
