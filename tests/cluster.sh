@@ -37,7 +37,7 @@ Needs root.
                   agnhost are in KUBERNETES_BIN (default: those of the conformance of pods,
                   Services and host ports; "none")
   NETPOL          a pattern of names of Kubernetes' own tests of NetworkPolicies, such as
-                  Netpol, after those of SIG_NETWORK (default: none run)
+                  Netpol, after those of SIG_NETWORK (default: none)
   FERRULE_KILLS   how often kubelet or driver is killed (default: 50)
   --keep          wait for a key before the cluster ends; its folder has the logs
 END
