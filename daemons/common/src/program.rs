@@ -33,7 +33,7 @@ impl<E: Display> From<E> for Failure {
     }
 }
 
-/// Reads the arguments, and does what they ask for. A failure is one line on standard error.
+/// Reads the arguments and calls `main` with them. A failure is one line on standard error.
 pub fn run<A: Parser>(main: impl FnOnce(A) -> Result<ExitCode, Failure>) -> ExitCode {
     match A::try_parse() {
         Ok(arguments) => main(arguments).unwrap_or_else(|failure| {

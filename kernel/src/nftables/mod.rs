@@ -7,7 +7,7 @@
 //! [`RawExpr::decode`] converts an expression that was read to an [`Expr`], so that a rule can be compared
 //! with the expected one.
 //!
-//! [`change`] makes a change that depends on what was read.
+//! [`change`] reads and changes, and begins again after a concurrent change.
 //!
 //! # Cost
 //!

@@ -15,7 +15,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 pub async fn lead(folder: &Path) -> File {
     let mut is_told = false;
     loop {
-        // What is missing shows when the lock is taken.
+        // A failure shows when the lock is taken.
         let _ = fs::create_dir_all(folder);
         let waits = "another instance leads: waits until it ends, and prepares claims meanwhile";
         match alone(&folder.join("lock"), waits).await {

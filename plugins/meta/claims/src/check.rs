@@ -11,8 +11,8 @@ use crate::{file, pod};
 
 /// Checks that `prevResult` has all interfaces of the claims, and each by its plugins.
 pub fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
-    let Some(attached) = of_attachment(call)? else { return Ok(()) };
     let result = check::prev_result(call)?;
+    let Some(attached) = of_attachment(call)? else { return Ok(()) };
     for step in &attached.steps {
         let is_reported = result.container_interfaces().any(|one| one.name == step.if_name);
         check::ensure(is_reported, || format!("prevResult has no interface {:?} of a claim", step.if_name))?;
