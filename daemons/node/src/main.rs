@@ -23,7 +23,8 @@ fn run(Arguments { command, options, generate }: Arguments) -> Result<ExitCode, 
             program::block_on(daemon::run(options)).map(|()| ExitCode::SUCCESS).map_err(Failure::from)
         }
         Some(Command::Blocks(blocks)) => {
-            runtime.block_on(blocks::run(options, blocks)).map(|()| ExitCode::SUCCESS)
+            check()?;
+            program::block_on(blocks::run(options, blocks)).map(|()| ExitCode::SUCCESS).map_err(Failure::from)
         }
         Some(Command::Status { json, no_probe }) => {
             check()?;
