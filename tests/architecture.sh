@@ -246,6 +246,7 @@ links_resolve() {
 # Each test that SECURITY.md names exists.
 named_tests_exist() {
     local name
+    # shellcheck disable=SC2016 # backquotes of Markdown
     grep -oE '`[a-z0-9]+(_[a-z0-9]+){2,}`' SECURITY.md | tr -d '`' | sort -u | while read -r name; do
         grep -rqE "fn $name\\(" --include='*.rs' cni-common kernel kit plugins daemons operator conformance ||
             printf 'SECURITY.md: there is no test %s\n' "$name"

@@ -251,7 +251,7 @@ fn the_plugin_learns_the_namespaces_that_may_be_denied() {
 #[test]
 fn a_change_touches_only_what_changes() {
     let deny = admin("deny", 0, &[cluster_rule("Deny", &[peer("team=b")])], &[]);
-    let mut world = of(&[], &[deny.clone()]);
+    let mut world = of(&[], std::slice::from_ref(&deny));
     assert_eq!((world.kernel.chains.len(), world.kernel.maps.len()), (2, 4));
     // A peer of a rule that denies comes: its flows may be denied now.
     world.compiler.set_pod(&Pod { local: false, ..pod("b", "late", "", 7) });
