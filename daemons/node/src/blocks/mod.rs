@@ -1,9 +1,9 @@
 //! `ferrule-node blocks`: claims blocks of addresses for the plugin `shared`.
 //!
-//! - [`object`] has the objects of the API server, [`api`] the requests.
-//! - [`folder`] has the ledgers, which the plugin reads.
-//! - [`network`] keeps the blocks of one network.
-//! - [`server`] answers the plugin.
+//! - `object` has the objects of the API server, `api` the requests.
+//! - `folder` has the ledgers, which the plugin reads.
+//! - `network` keeps the blocks of one network.
+//! - `server` answers the plugin.
 //!
 //! It is a process of its own: networks that many nodes share are second networks of pods, on clusters whose first network is another
 //! one, where the daemon of the node's network does not run. It changes nothing in the kernel.

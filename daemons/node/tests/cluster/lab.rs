@@ -132,9 +132,9 @@ pub(crate) fn serve(hub: &Node, store: &Store, url: &str) -> ApiServer {
 fn rules() -> Vec<Value> {
     vec![
         json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "watch"]}),
-        json!({"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}),
         json!({"apiGroups": [""], "resources": ["namespaces", "pods"], "verbs": ["list", "watch"]}),
         json!({"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]}),
+        json!({"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}),
     ]
 }
 

@@ -13,9 +13,10 @@ use tempfile::TempDir;
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ferrule");
 
-const PLUGINS: [&str; 9] = [
+const PLUGINS: [&str; 10] = [
     "bandwidth",
     "bridge",
+    "claims",
     "firewall",
     "host-device",
     "host-local",

@@ -278,7 +278,12 @@ mod tests {
             let header = [&[b'l', RETURN, 0, 1], &length[..], &[1, 0, 0, 0, 8, 0, 0, 0]].concat();
             let fields = b"\x05\x01u\0\x01\0\0\0";
             let body = vec![7; LONGEST + 1];
-            thread::spawn(move || peer.write_all(&[&header[..], fields, &body].concat()));
+            thread::spawn(move || {
+                // A peer that ends with unread bytes resets the connection.
+                let _ = peer.read(&mut [0; 4096]);
+                let _ = peer.write_all(&[&header[..], fields, &body].concat());
+                let _ = io::copy(&mut peer, &mut io::sink());
+            });
             bus.call(QUERY, &[])
         };
         assert_eq!(answered(LONGEST).unwrap().len(), LONGEST);
