@@ -79,7 +79,7 @@ fn devices_show_their_claim_and_repair_mends_them() {
     assert!(!f.run(&format!("check {bin_dir}")).status.success());
     let said = f.says(&format!("repair --yes {bin_dir}"));
     added.pod.sh("ip -o link show m0 | grep -q UP && ip address show net1 | grep -q 10.215.0.2/24").unwrap();
-    assert!(said.contains("host-device"), "{said}");
+    assert!(said.contains("repaired claims"), "{said}");
     f.says(&format!("check {bin_dir}"));
 }
 
