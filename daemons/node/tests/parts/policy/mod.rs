@@ -138,6 +138,17 @@ fn policies_hold_from_the_announcement_on() {
 
 #[test]
 fn egress_the_end_of_pods_and_restarts() {
+    ends_and_restarts();
+}
+
+/// Before Linux 6.9 a table has no owner.
+#[test]
+#[ignore = "stock kernel: ./test.sh kernel"]
+fn restarts_without_owned_tables() {
+    ends_and_restarts();
+}
+
+fn ends_and_restarts() {
     let rig = Rig::new();
     rig.start_daemon();
     let outside = rig.world.outside.each_ref().map(|client| client.address());
