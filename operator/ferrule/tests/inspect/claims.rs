@@ -1,6 +1,7 @@
 //! DRA claims: their devices, records without claims, and claims without records.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use cni_lab::testing::{Origin, PLANTED, dra_manager_state, mac, plant, plant_all, try_link};
@@ -43,6 +44,7 @@ fn kubelet_has(f: &Fixture, claims: &[(&str, &str)]) {
 /// A node with a pod that has two devices by a claim.
 fn attached() -> (Fixture, Container) {
     let f = Fixture::new();
+    symlink(PROGRAM, f.bin_dir(Origin::Ours).join("claims")).unwrap();
     f.node.sh("for n in 0 2; do ip link add hd$n type veth peer name peer$n; ip link set hd$n up; ip link set peer$n up; done").unwrap();
     write_record(&f, UID, "c1");
     kubelet_has(&f, &[("c1", UID)]);

@@ -13,10 +13,9 @@ use tempfile::TempDir;
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_ferrule");
 
-const PLUGINS: [&str; 10] = [
+const PLUGINS: [&str; 9] = [
     "bandwidth",
     "bridge",
-    "claims",
     "firewall",
     "host-device",
     "host-local",
