@@ -169,7 +169,7 @@ impl Keeper {
         changed.map_err(|error| failure(Code::Io, format!("{error:#}")))
     }
 
-    /// Does what is due. The API server is not asked during a pause.
+    /// Takes the steps that are due. The API server is not asked during a pause.
     async fn turn(&mut self, waiting: &[Ask]) -> Result<(), Trouble> {
         let begin = Instant::now();
         if let Some(Pause { until, short, why }) = &self.pause

@@ -56,7 +56,7 @@ struct Spec {
 }
 
 impl Object {
-    /// The claim; `None` if the object is none: name and content contradict each other.
+    /// The claim; `None` if name and content of the object contradict each other.
     pub(super) fn claim(self, domain: &str) -> Option<Claim> {
         let spec: Spec = serde_json::from_value(self.spec).ok()?;
         let block = Block { first: spec.first, size: spec.size };

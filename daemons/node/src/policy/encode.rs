@@ -174,7 +174,7 @@ fn rule(chain: &Chain, Rule { peer, ports, verdict: then }: &Rule) -> Vec<Expr> 
     exprs
 }
 
-/// What is allowed in one direction goes on to the other one.
+/// A packet that one direction allows goes on to the other direction.
 fn decides(then: ruleset::Verdict) -> Expr {
     verdict(match then {
         ruleset::Verdict::Allow => Verdict::Return,

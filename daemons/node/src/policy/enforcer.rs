@@ -154,7 +154,7 @@ impl Enforcer {
         }
     }
 
-    /// Does all that is to be done. Returns when the next round must be, if not everything is done.
+    /// Does one round of work. Returns the time of the next round if work is left.
     pub(super) fn round(&mut self) -> Option<Instant> {
         let outcome = self.try_round();
         let problem = outcome.as_ref().err().map(|error| format!("{error:#}"));
@@ -223,7 +223,7 @@ impl Enforcer {
     /// Reads the plugin's table, and what the API does not say from ours.
     fn read(&mut self, is_there: bool) -> Result<()> {
         let remains = if is_there { self.owner.remains()? } else { Remains::default() };
-        // What was heard until now is in the list.
+        // The list has all earlier messages.
         let news = std::mem::take(&mut self.news);
         self.is_relisted = false;
         let announced = self.owner.announced_in(announced::TABLE)?;

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! chain forward, input   filter, priority -15, each leads to the chain of the packet's family:
-//!   drop what is of a pod that has ended            former4, former6
-//!   drop what is of a pod that is not decided       ingress4 ... links: as in `inet ferrule_pods`
+//!   drop packets of a pod that has ended            former4, former6
+//!   drop packets of a pod that is not decided       ingress4 ... links: as in `inet ferrule_pods`
 //!   drop the packets of ended flows                 cut4, cut6: each packet renews its element
 //!   accept what belongs to a flow
 //!   accept what a pod sends to itself               self4, self6

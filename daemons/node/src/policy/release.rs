@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use ferrule_kernel::nftables::{ATTEMPTS, Batch, Error, find_elements, generation};
-use ferrule_kernel::retry::retry;
+use ferrule_kernel::nftables::{Error, change, find_elements};
 use ferrule_node_policy::model::{Addresses, Pod};
 use ferrule_node_policy::{Cluster, Compiler};
 use ferrule_policy_kit::comment;
@@ -154,12 +153,10 @@ impl AnnouncedPods {
 pub(super) fn remove(owner: &mut Owner, groups: &[Group]) -> Result<BTreeSet<Place>, Error> {
     let elements: Vec<_> = groups.iter().flat_map(|group| &group.elements).collect();
     let wanted: Vec<(&str, &[u8])> = elements.iter().map(|((set, key), _)| (*set, key.as_slice())).collect();
-    retry(ATTEMPTS, Error::is_outdated, || {
-        let socket = owner.socket();
-        let generation = generation(socket)?;
+    change(owner.socket(), |socket, batch| {
         let found = find_elements(socket, announced::TABLE, &wanted)?;
         let copies = find_elements(socket, TABLE, &wanted)?;
-        let (mut batch, mut places) = (Batch::new(), BTreeSet::new());
+        let mut places = BTreeSet::new();
         for ((((set, key), own), found), copy) in elements.iter().zip(found).zip(copies) {
             let keys = std::slice::from_ref(key);
             match found {
@@ -172,6 +169,6 @@ pub(super) fn remove(owner: &mut Owner, groups: &[Group]) -> Result<BTreeSet<Pla
             }
             places.insert((*set, key.clone()));
         }
-        batch.commit_at(socket, generation).map(|()| places)
+        Ok(places)
     })
 }

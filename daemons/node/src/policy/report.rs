@@ -19,7 +19,7 @@ pub struct Report {
     pub unknown: Option<String>,
     /// Why policies do not hold, or are not current; empty if all is well.
     pub reasons: Vec<String>,
-    /// Why watches of the API server do not work: what is known holds.
+    /// Why watches of the API server do not work. The known policies hold.
     pub away: Vec<String>,
     /// The policies.
     pub policies: usize,
@@ -57,7 +57,7 @@ impl Report {
     /// The most faults and undecided pods that are listed.
     pub const MOST: usize = 20;
 
-    /// What is to be said of the enforcer.
+    /// The report of the enforcer.
     pub(super) fn of(enforcer: &Enforcer) -> Report {
         let Enforcer { compiler, pods: AnnouncedPods { undecided, .. }, record, owner, .. } = enforcer;
         let is_known = enforcer.listed.is_complete();

@@ -142,7 +142,7 @@ impl Owner {
         Ok(())
     }
 
-    /// Reads what is not in the API.
+    /// Reads the elements that the API does not tell.
     pub(super) fn remains(&mut self) -> Result<Remains> {
         let mut remains = Remains { undecided: self.announced_in(TABLE)?, ..Remains::default() };
         for of in IpFamily::ALL {

@@ -25,7 +25,7 @@ const MOST: usize = 1024;
 
 /// The running thread.
 pub struct Handle {
-    /// What it says of itself.
+    /// Its last report.
     pub report: watch::Receiver<Report>,
     thread: JoinHandle<()>,
 }

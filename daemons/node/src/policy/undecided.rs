@@ -1,4 +1,4 @@
-//! The announced pods for which nothing is decided, as copies of the elements of `inet ferrule_pods`. Pure.
+//! The undecided pods that the plugin has announced, as copies of the elements of `inet ferrule_pods`. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -4,7 +4,7 @@ use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::from_octets;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
-    ATTEMPTS, Batch, Element, Error, elements, find_elements, generation, link_of, sets,
+    ATTEMPTS, Batch, Element, Error, change, elements, find_elements, link_of, sets,
 };
 use ferrule_kernel::retry::retry;
 use ferrule_kit::check::ensure;
@@ -125,18 +125,16 @@ fn ensure_own(plan: &Plan, found: &[Option<Element>]) -> Result<(), CniError> {
 /// # Errors
 /// Code 999 with the attachment that has one of the elements now; otherwise as [`add`].
 pub fn repair(socket: &mut Socket, plan: &Plan) -> Result<(), CniError> {
-    let outcome = retry(ATTEMPTS, Error::is_outdated, || {
-        let generation = generation(socket)?;
+    let outcome = change(socket, |socket, batch| {
         let found = find(socket, &plan.keys)?;
         if let Err(error) = ensure_own(plan, &found) {
             return Ok(Err(error));
         }
-        let mut batch = Batch::new();
         if sets(socket, TABLE)?.len() < SETS.len() || table::check(socket).is_err() {
-            table::establish(&mut batch);
+            table::establish(batch);
         }
-        push(&mut batch, &plan.owner, plan.lost(&found));
-        batch.commit_at(socket, generation).map(Ok)
+        push(batch, &plan.owner, plan.lost(&found));
+        Ok(Ok(()))
     });
     outcome.context(|| format!("repair table {TABLE}"))?
 }
@@ -172,21 +170,16 @@ pub fn delete(
             part.iter().map(|one| (one.set, one.element.key.as_slice())).collect();
         let first = deleted.len();
         deleted.extend(
-            retry(ATTEMPTS, Error::is_outdated, || {
-                let generation = generation(socket)?;
+            change(socket, |socket, batch| {
                 let now = find_elements(socket, TABLE, &wanted)?.into_iter().enumerate();
                 let is_there =
                     now.map(|(at, now)| now.is_some_and(|element| is_wanted(first + at, &element))).collect();
                 let mut of_part = || are_dead().into_iter().skip(first).take(part.len()).collect();
                 let dead = dead::confirmed(is_there, &mut of_part);
-                let mut batch = Batch::new();
                 for ((set, key), _) in wanted.iter().zip(&dead).filter(|(_, is_dead)| **is_dead) {
                     batch.delete_elements(TABLE, set, &[key.to_vec()]);
                 }
-                if batch.is_empty() {
-                    return Ok(dead);
-                }
-                batch.commit_at(socket, generation).map(|()| dead)
+                Ok(dead)
             })
             .context(|| format!("remove the pod from table {TABLE}"))?,
         );

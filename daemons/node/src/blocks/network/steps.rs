@@ -79,7 +79,7 @@ impl Keeper {
         }
     }
 
-    /// Claims a free block for the set. Returns false if there is none.
+    /// Claims a free block for the set. Returns false without a free block.
     async fn claim_one(&mut self, set: usize) -> Result<bool> {
         let network = self.kept.ledger.network.clone();
         let Some(ranges) = network.sets.get(set) else { return Ok(false) };
