@@ -221,6 +221,13 @@ files_are_short() {
     done
 }
 
+# A map that fits on a few screens. What belongs to one crate goes to the README of that crate.
+map_is_short() {
+    local bytes
+    bytes=$(wc -c <ARCHITECTURE.md)
+    [ "$bytes" -le 24576 ] || printf 'ARCHITECTURE.md: %s bytes, more than 24 KB\n' "$bytes"
+}
+
 # Headings of a file, as the anchors that GitHub makes.
 anchors() { sed -n 's/^##* *//p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g'; }
 
@@ -274,7 +281,7 @@ violations=0
 for rule in dependencies_point_downwards daemons_are_not_linked_into_the_plugins \
     only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
     crates_are_free crates_come_from_crates_io crates_come_in_one_version dependencies_are_precise tests_are_compiled_once \
-    only_host_local_and_installation_write_files only_tun_has_unsafe modules_have_no_circles files_are_short links_resolve named_tests_exist pages_are_listed; do
+    only_host_local_and_installation_write_files only_tun_has_unsafe modules_have_no_circles files_are_short map_is_short links_resolve named_tests_exist pages_are_listed; do
     found=$("$rule")
     [ -n "$found" ] || continue
     violations=$((violations + $(wc -l <<<"$found")))

@@ -2,7 +2,7 @@
 //!
 //! A question to the kubelet needs only that. A connection serves one call, so there are no streams to tell apart. The dynamic table of
 //! header compression is switched off, and the window is as long as the longest answer, so the client keeps no state of them. See
-//! ARCHITECTURE.md for the sizes of libraries.
+//! docs/decisions/an-own-grpc-client.md for the sizes of libraries.
 
 pub mod answer;
 pub mod hpack;

@@ -121,8 +121,8 @@ pub(super) fn create_missing(
     complete(socket, batch, &present, &wanted.iter().collect::<Vec<_>>())
 }
 
-/// Creates the guard and the chain that clears this mark bit for the iptables backend, which has no other objects in the table, and the
-/// table if necessary.
+/// Creates the guard, which drops packets to 127.0.0.0/8 from outside, and the chain that clears this mark bit for the iptables backend,
+/// which has no other objects in the table, and the table if necessary.
 ///
 /// # Errors
 /// Code 999 if the kernel refuses the batch.

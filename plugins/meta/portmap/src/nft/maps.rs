@@ -1,4 +1,5 @@
-//! The maps of a map set: their names, types and rules. Nothing here sends requests to the kernel.
+//! The maps of a map set, the four maps of one address family with or without conditions: their names, types and rules. Nothing here sends
+//! requests to the kernel.
 
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::nftables::matches::family;
