@@ -2,7 +2,20 @@
 //! characters, and a newline would look like a line of ours. So what prints takes a [`Line`] or a [`Text`].
 
 use std::fmt::{self, Display};
+use std::io::{self, Write as _};
 use std::ops::{Deref, RangeInclusive};
+
+/// Writes a line to standard error, whose text comes as for `format!`. `eprintln!` panics if that fails, as on a full disk: then a DEL
+/// would not remove what it can.
+#[macro_export]
+macro_rules! remark {
+    ($($text:tt)*) => { $crate::line::write_remark(format_args!($($text)*)) };
+}
+
+/// As [`remark!`](crate::remark!).
+pub fn write_remark(text: fmt::Arguments<'_>) {
+    let _ = io::stderr().write_all(format!("{}\n", Line::new(text)).as_bytes());
+}
 
 /// A line without characters that a terminal obeys or hides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]

@@ -2,6 +2,7 @@
 
 use cni_common::netns::ContainerNetns;
 use cni_common::plugin::{AddRequest, DelRequest, Delegate, Environment, StatusRequest, Verb};
+use cni_common::remark;
 use cni_common::spec::version::Layout;
 use cni_common::spec::{AddResult, CniError, Code, Failures, NetConf, SpecVersion};
 
@@ -13,7 +14,7 @@ use cni_common::spec::{AddResult, CniError, Code, Failures, NetConf, SpecVersion
 pub fn of_add<'a>(call: &AddRequest<'a>) -> Result<Option<Delegate<'a>>, CniError> {
     let ipam = Delegate::ipam(call.env, call.config)?;
     if ipam.is_none() && call.version.layout() == Layout::PerFamily {
-        eprintln!("a network without ipam needs cniVersion 0.3.0 or later, not {}", call.version);
+        remark!("a network without ipam needs cniVersion 0.3.0 or later, not {}", call.version);
         return Err(CniError::invalid_config("cannot convert: no valid IP addresses"));
     }
     Ok(ipam)

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 
+use cni_common::remark;
 use cni_common::spec::{CniError, Code, Failures};
 use ferrule_kernel::netlink::{self, Answer, Message, Socket, may_be_done};
 use ferrule_kernel::retry::Prefix;
@@ -103,7 +104,7 @@ impl UndoStack {
             if let Err(error) = answer
                 && !matches!(error.errno, Errno::ENODEV | Errno::ENOENT)
             {
-                eprintln!("failed to undo {step:?} of a failed ADD: {error}");
+                remark!("failed to undo {step:?} of a failed ADD: {error}");
             }
         }
     }
@@ -112,7 +113,7 @@ impl UndoStack {
 /// Reports an undo that has failed: ADD returns the error that made it necessary.
 pub fn report_undo<T>(outcome: Result<T, impl Display>) {
     if let Err(error) = outcome {
-        eprintln!("failed to undo the ADD: {error}");
+        remark!("failed to undo the ADD: {error}");
     }
 }
 

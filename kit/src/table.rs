@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use cni_common::netns::Netns;
+use cni_common::remark;
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::lock::Lock;
 use ferrule_kernel::netlink::rule::Rule;
@@ -60,7 +61,7 @@ pub fn lock(netns: &Netns) -> Result<Lock, CniError> {
 
 /// As [`lock()`], for DEL, which cleans up without the lock if it cannot have it: an ADD at the same time may then fail.
 pub fn lock_for_del(netns: &Netns) -> Option<Lock> {
-    lock(netns).inspect_err(|error| eprintln!("DEL goes on without a lock: {error}")).ok()
+    lock(netns).inspect_err(|error| remark!("DEL goes on without a lock: {error}")).ok()
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use super::dispatch::perform;
 use super::env::{Environment, Verb};
 use super::own_program::is_own_program;
 use super::repair::{Repair, look, repair};
+use crate::remark;
 use crate::spec::{AddResult, CniError, Code, Context as _, Json, NetConf, SpecVersion};
 
 /// Number of retries, and the pause between them, while the delegate's file is open for writing (ETXTBSY).
@@ -117,7 +118,7 @@ impl<'a> Delegate<'a> {
     /// Runs DEL after a failed ADD. Only logs an error of DEL, because the plugin returns the error of ADD.
     pub fn undo(&self) {
         if let Err(error) = self.call(Verb::Del) {
-            eprintln!("DEL of {} after the failed ADD failed: {error}", self.program.display());
+            remark!("DEL of {} after the failed ADD failed: {error}", self.program.display());
         }
     }
 

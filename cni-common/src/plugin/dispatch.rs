@@ -14,6 +14,7 @@ use super::panics;
 use super::streams::{read_document_within, read_request, write_answer};
 use super::{AddRequest, DelRequest, GcRequest, Plugin, Sandbox, StatusRequest};
 use crate::netns::{self, ContainerNetns, Netns};
+use crate::remark;
 use crate::spec::{AddResult, CniError, Code, Failures, NetConf, SpecVersion};
 
 /// How long VERSION waits for input from a caller that does not close standard input.
@@ -44,7 +45,7 @@ pub fn run_one_of(plugins: &'static [&'static Plugin], tool: fn() -> ExitCode, o
             let (name, names) = (String::from_utf8_lossy(name), names.join(", "));
             let msg =
                 format!("no plugin {name:?} in this program; install it under one of these names: {names}");
-            eprintln!("{msg}");
+            remark!("{msg}");
             let _ = print_json(&CniError::internal(msg).to_json(SpecVersion::NEWEST));
             ExitCode::FAILURE
         }
@@ -59,8 +60,8 @@ fn start(plugin: &Plugin, siblings: &'static [&'static Plugin], observe: fn()) -
             std::env::args_os().skip(1).map(|argument| argument.to_string_lossy().into_owned()).collect();
         return (plugin.tool)(&arguments).unwrap_or_else(|| {
             // Users and some runtimes read it.
-            eprintln!("CNI {} plugin v{}", plugin.name, plugin.version);
-            eprintln!("CNI protocol versions supported: {}", version_texts(plugin.spec_versions).join(", "));
+            remark!("CNI {} plugin v{}", plugin.name, plugin.version);
+            remark!("CNI protocol versions supported: {}", version_texts(plugin.spec_versions).join(", "));
             ExitCode::SUCCESS
         });
     }
@@ -74,7 +75,7 @@ fn start(plugin: &Plugin, siblings: &'static [&'static Plugin], observe: fn()) -
             if is_undo() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
         }
         Err(error) if is_undo() => {
-            eprintln!("DEL after the panic failed: {error}");
+            remark!("DEL after the panic failed: {error}");
             call_log::finish(Err(&error));
             ExitCode::FAILURE
         }
@@ -98,7 +99,7 @@ fn print_panics_as_errors() {
     panic::set_hook(Box::new(|info| {
         let error = CniError::internal(format!("{}internal error: {info}", panics::name()));
         if is_undo() {
-            eprintln!("{error}");
+            remark!("{error}");
         } else {
             let _ = print_json(&error.to_json(SpecVersion::NEWEST));
         }
@@ -154,7 +155,7 @@ fn dispatch(
     printed.map(Some).inspect_err(|_| {
         // The runtime gets no result, so ADD has failed. DEL removes the attachment.
         if let Err(error) = perform(plugin, Verb::Del, env, &config) {
-            eprintln!("DEL after the failed ADD failed: {error}");
+            remark!("DEL after the failed ADD failed: {error}");
         }
     })
 }
@@ -242,7 +243,7 @@ fn del(plugin: &Plugin, env: &Environment, config: &NetConf, version: SpecVersio
         env.opened.keep(&env.netns, netns);
     }
     let prev_result = config.prev_result(version).unwrap_or_else(|error| {
-        eprintln!("DEL ignores prevResult: {error}");
+        remark!("DEL ignores prevResult: {error}");
         None
     });
     let (container_id, ifname) = (&*env.container_id, &*env.ifname);

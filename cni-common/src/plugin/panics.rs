@@ -12,6 +12,7 @@ use std::sync::{Mutex, TryLockError};
 use rustix::fs::{MemfdFlags, memfd_create};
 
 use crate::netns::{Netns, is_own};
+use crate::remark;
 
 /// The variable of a process that undoes an ADD which has panicked.
 pub(super) const UNDOES: &str = "CNI_FERRULE_UNDOES";
@@ -51,7 +52,7 @@ pub(super) fn undo() {
         let name = std::env::args_os().next().unwrap_or_default();
         let mut program = Command::new("/proc/self/exe");
         program.arg0(name).env("CNI_COMMAND", "DEL").env(UNDOES, "1").stdin(stdin).stdout(Stdio::null());
-        eprintln!("DEL after the panic: {}", program.exec());
+        remark!("DEL after the panic: {}", program.exec());
     }
 }
 

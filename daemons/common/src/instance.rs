@@ -23,7 +23,7 @@ pub async fn alone(path: &Path, waits: &str) -> io::Result<File> {
             return Ok(lock);
         }
         if !std::mem::replace(&mut is_told, true) {
-            log!("{waits}");
+            crate::log!("{waits}");
         }
         sleep(LOOK).await;
     }

@@ -10,33 +10,19 @@
 
 #![deny(missing_docs)]
 
-/// Writes a line to standard error, without what a terminal obeys. `eprintln!` panics if that fails, for example on a full disk.
-#[macro_export]
-macro_rules! log {
-    ($($text:tt)*) => { $crate::write_line(format_args!($($text)*)) };
-}
-
 mod instance;
 mod metrics;
 mod notices;
 mod pauses;
 pub mod program;
 
-use std::fmt::Arguments;
-use std::io::Write as _;
-use std::{env, fs, io};
+use std::{env, fs};
 
-use cni_common::line::Line;
-
+pub use cni_common::remark as log;
 pub use instance::alone;
 pub use metrics::Metrics;
 pub use notices::watch;
 pub use pauses::Pauses;
-
-/// As [`log!`].
-pub fn write_line(text: Arguments<'_>) {
-    let _ = io::stderr().write_all(format!("{}\n", Line::new(text)).as_bytes());
-}
 
 /// The node's name, as the API server knows it: the given one, NODE_NAME of the environment, or the host name. `None` if all are empty.
 pub fn node_name(given: Option<&str>) -> Option<String> {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use clap_complete::Shell;
-use cni_common::line::{Line, Text};
+use cni_common::line::Text;
 use tokio::runtime::Builder;
 
 /// The exit status after a wrong argument or configuration (EX_CONFIG of sysexits.h): a restart cannot help.
@@ -37,9 +37,7 @@ impl<E: Display> From<E> for Failure {
 pub fn run<A: Parser>(main: impl FnOnce(A) -> Result<ExitCode, Failure>) -> ExitCode {
     match A::try_parse() {
         Ok(arguments) => main(arguments).unwrap_or_else(|failure| {
-            let (command, line) = (A::command(), Line::new(failure.text));
-            // `eprintln!` panics if it cannot write.
-            let _ = writeln!(io::stderr(), "{}: {line}", command.get_name());
+            crate::log!("{}: {}", A::command().get_name(), failure.text);
             ExitCode::from(failure.status)
         }),
         Err(message) => {

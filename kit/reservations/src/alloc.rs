@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use cni_common::plugin::Attachment;
+use cni_common::remark;
 use cni_common::spec::{CniError, IpConfig};
 
 use super::config::{Config, with_prefix};
@@ -174,7 +175,7 @@ impl Attempt<'_> {
         }
         let Some((ip, owner)) = found else { return Ok(None) };
         if owner == Owner::Empty {
-            eprintln!(
+            remark!(
                 "host-local: the range set is full: reusing {ip}, whose file is empty and from an earlier boot"
             );
         }
@@ -185,7 +186,7 @@ impl Attempt<'_> {
     fn undo(&mut self) {
         for ip in std::mem::take(&mut self.reserved) {
             if let Err(error) = self.reservations.release(ip, Owner::of(self.attachment)) {
-                eprintln!("host-local: failed to release an address after a failed ADD: {error}");
+                remark!("host-local: failed to release an address after a failed ADD: {error}");
             }
         }
     }

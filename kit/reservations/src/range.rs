@@ -1,5 +1,6 @@
 //! One range of addresses: the part of a subnet between two addresses, except the gateway.
 
+use cni_common::remark;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -90,7 +91,7 @@ impl Range {
             // The reference blames the address that it checks second. It accepts a start at the broadcast
             // address without an end, and then assigns addresses outside the subnet.
             // Its tests compare the whole text, so the reason goes to standard error.
-            eprintln!("range start {start} is after range end {end}");
+            remark!("range start {start} is after range end {end}");
             return Err(if spec.start.is_some() {
                 not_in("RangeStart", start)
             } else {

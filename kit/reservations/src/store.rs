@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use cni_common::plugin::Attachment;
+use cni_common::remark;
 use cni_common::spec::{CniError, Code};
 use ferrule_kernel::{file, lock::Lock};
 use ferrule_kit::lock;
@@ -217,7 +218,7 @@ impl Store {
             Ok(text) => text.parse().ok(),
             Err(error) => {
                 if error.kind() != io::ErrorKind::NotFound {
-                    eprintln!("Error retrieving last reserved ip: {error}");
+                    remark!("Error retrieving last reserved ip: {error}");
                 }
                 None
             }

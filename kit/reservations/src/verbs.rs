@@ -1,6 +1,7 @@
 //! DEL and GC, which need only the network's name and `dataDir` of the configuration.
 
 use cni_common::plugin::{Attachment, DelRequest, GcRequest};
+use cni_common::remark;
 use cni_common::spec::CniError;
 
 use crate::config;
@@ -20,7 +21,7 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     let outcome = release::release(&mut reservations, &Attachment::from(call), lock.is_ok());
     match lock {
         Ok(_locked) => reservations.finish(false),
-        Err(error) => eprintln!("host-local: cannot take the lock, DEL continues without it: {error}"),
+        Err(error) => remark!("host-local: cannot take the lock, DEL continues without it: {error}"),
     }
     outcome
 }

@@ -14,8 +14,6 @@ mod line;
 mod socket;
 mod trace;
 
-use std::fmt::Display;
-use std::io::{self, Write as _};
 use std::process;
 use std::sync::{Mutex, MutexGuard, OnceLock, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
@@ -28,6 +26,7 @@ use self::line::Record;
 use self::switch::Destination;
 use self::trace::{TRACEPARENT, Trace};
 use super::env::{Environment, Verb};
+use crate::remark;
 use crate::spec::CniError;
 
 pub use file::old;
@@ -57,7 +56,7 @@ pub(crate) fn start(plugin: &'static str, env: &Environment) -> bool {
         Ok(Some(destination)) => destination,
         Ok(None) => return false,
         Err(why) => {
-            note(&why);
+            remark!("the call is not logged: {why}");
             return false;
         }
     };
@@ -180,13 +179,8 @@ fn write_record(log: &Log, record: &Record, outcome: Result<Option<&Value>, &Cni
     let ended = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default();
     let line = line::line(record, &log.env, process::id(), ended, took, outcome);
     if let Err(why) = write(&log.destination, &line, outcome.is_err()) {
-        note(&why);
+        remark!("the call is not logged: {why}");
     }
-}
-
-/// Not `eprintln!`, which panics if standard error cannot be written.
-fn note(why: &dyn Display) {
-    let _ = writeln!(io::stderr(), "the call is not logged: {why}");
 }
 
 fn write(destination: &Destination, line: &str, is_error: bool) -> Result<(), String> {

@@ -5,6 +5,7 @@ use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
+use cni_common::remark;
 use cni_common::spec::{CniError, Code, Json};
 use ferrule_kernel::unix_stream::{SocketAddr, TimedStream};
 
@@ -128,7 +129,7 @@ pub fn forget(socket: &Path, request: &Request) -> Result<(), CniError> {
 fn remove(file: &Path) -> Result<(), CniError> {
     match fs::remove_file(file) {
         Ok(()) => {
-            eprintln!(
+            remark!(
                 "dhcp: no daemon: removed {}; the lease is not released and expires at the server",
                 file.display()
             );

@@ -20,6 +20,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
 use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, Plugin, StatusRequest};
+use cni_common::remark;
 use cni_common::spec::{AddResult, CniError, Code};
 use ferrule_kit::check::prev_result;
 
@@ -40,7 +41,7 @@ fn tool(arguments: &[String]) -> Option<ExitCode> {
     }
     let daemon = std::env::current_exe().unwrap_or_default().with_file_name(DAEMON);
     let error = Command::new(&daemon).args(rest).exec();
-    eprintln!("dhcp daemon: cannot start {}: {error}; copy {DAEMON} there from the build", daemon.display());
+    remark!("dhcp daemon: cannot start {}: {error}; copy {DAEMON} there from the build", daemon.display());
     Some(ExitCode::FAILURE)
 }
 

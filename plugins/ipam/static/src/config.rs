@@ -9,6 +9,7 @@
 
 use std::net::IpAddr;
 
+use cni_common::remark;
 use cni_common::spec::addr::{parse_cidr, parse_ip};
 use cni_common::spec::wire::WireRoute;
 use cni_common::spec::{CniArgs, CniError, Code, Dns, IpConfig, NetConf, Route, SpecVersion};
@@ -121,7 +122,7 @@ fn items(list: Option<&str>) -> impl Iterator<Item = &str> {
 fn read(text: &str, expected: &str) -> Result<IpConfig, CniError> {
     let address = parse_cidr(text).map_err(|_| {
         if parse_ip(text).is_ok() {
-            eprintln!("static: {text} has no prefix length, such as /24");
+            remark!("static: {text} has no prefix length, such as /24");
         }
         invalid(format!("{expected} CIDR notation, got: '{text}'"))
     })?;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use cni_common::netns::ContainerNetns;
 use cni_common::plugin::{DelRequest, GcRequest, Verb};
+use cni_common::remark;
 use cni_common::spec::{CniError, Context as _, Failures};
 use ferrule_kernel::netlink::{Link, LinkId, Mac, Socket, addr};
 use ferrule_kit::state_file::{self, Seen, stem};
@@ -48,7 +49,7 @@ fn release(call: &DelRequest<'_>) -> Result<(), CniError> {
     {
         if Instant::now() >= end {
             // Something keeps the namespace alive, or the device was unplugged. GC and the next ADD use the state file.
-            eprintln!("host-device: {:?} has not come back to the host yet", state.name);
+            remark!("host-device: {:?} has not come back to the host yet", state.name);
             return Ok(());
         }
         thread::sleep(PAUSE);

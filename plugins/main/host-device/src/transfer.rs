@@ -7,6 +7,7 @@
 use std::os::fd::AsFd as _;
 
 use cni_common::netns::Netns;
+use cni_common::remark;
 use cni_common::spec::{CniError, Context as _};
 use ferrule_kernel::netlink::link::{self, IFF_UP};
 use ferrule_kernel::netlink::{Link, LinkId, Message, Socket, addr, rule, transfer};
@@ -154,7 +155,7 @@ fn restore(host: &mut Socket, link: &Link, state: &State) -> Result<(), CniError
         if let Err(error) = answer
             && error.errno != Errno::EEXIST
         {
-            eprintln!("host-device: cannot restore the {what} of {name:?}: {error}");
+            remark!("host-device: cannot restore the {what} of {name:?}: {error}");
         }
     }
     alias.map_or(Ok(()), |answer| answer.map(drop)).context(|| format!("failed to unset alias of {name:?}"))

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cni_common::remark;
 use cni_common::spec::{CniError, Context as _};
 use ferrule_kernel::netlink::vf::Setting;
 use ferrule_kernel::netlink::{LinkId, Socket};
@@ -120,6 +121,6 @@ pub fn restore(host: &mut Socket, former: &Former) {
         run_all(host, steps.collect())
     });
     if let Err(error) = restored {
-        eprintln!("host-device: cannot restore the settings of {:?}: {}", former.pci_id, error.msg);
+        remark!("host-device: cannot restore the settings of {:?}: {}", former.pci_id, error.msg);
     }
 }

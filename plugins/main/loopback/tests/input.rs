@@ -214,3 +214,17 @@ fn rest_of_the_environment_is_ignored() {
     // CNI_VERSION existed in specification 0.1.0. Newer runtimes may add variables.
     succeed(&node, &call("ADD", &pod).env("CNI_VERSION", "junk").env("TRACEPARENT", "00-junk"));
 }
+
+/// A remark that nobody can read is no reason to fail.
+#[test]
+fn a_full_disk_behind_standard_error_does_not_stop_del() {
+    let (node, pod) = node_and_pod();
+    succeed(&node, &call("ADD", &pod));
+    let mut broken = config("1.1.0");
+    broken["prevResult"] = json!({"ips": 7});
+    let exec = call_with("DEL", &pod, &broken);
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let output = run_command(&node, command(&exec).stdin(stdin_file(&exec)).stderr(full));
+    assert!(output.status.success(), "{output:?}");
+    assert!(!is_up(&pod, "lo"));
+}

@@ -4,6 +4,7 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode, Stdio};
 
 use cni_common::netns::Netns;
+use cni_common::remark;
 use cni_common::spec::{CniError, Context as _};
 use ferrule_kernel::tun::{self, Tap};
 use ferrule_kit::netns::enter;
@@ -52,7 +53,7 @@ pub fn tool(arguments: &[String]) -> Option<ExitCode> {
     let made = Tap { name: name.clone(), owner, group, multi_queue: multi_queue == "true" }.make();
     Some(made.map_or_else(
         |error| {
-            eprintln!("{error}");
+            remark!("{error}");
             ExitCode::FAILURE
         },
         |()| ExitCode::SUCCESS,

@@ -1,5 +1,6 @@
 //! Decodes and checks the configuration: the limits, and whether they are static or the runtime's.
 
+use cni_common::remark;
 use cni_common::spec::{CniError, NetConf};
 use serde::Deserialize;
 
@@ -113,7 +114,7 @@ impl Conf {
 /// keys go to standard error.
 fn limit(direction: &str, rate: u64, burst: u64, queue: Option<Queue>) -> Result<Option<Limit>, CniError> {
     let invalid = |msg: &str| {
-        eprintln!("{direction}Rate is {rate} and {direction}Burst is {burst}");
+        remark!("{direction}Rate is {rate} and {direction}Burst is {burst}");
         CniError::invalid_config(msg)
     };
     match (rate, burst) {

@@ -12,6 +12,7 @@ pub mod config;
 use cni_common::plugin::{
     AddRequest, DelRequest, Delegate, Environment, GcRequest, Plugin, StatusRequest, Verb, in_case_of_panic,
 };
+use cni_common::remark;
 use cni_common::spec::{AddResult, CniError, Code, Context as _, Failures, NetConf, SpecVersion};
 
 use ferrule_kernel::netlink::deferred;
@@ -58,7 +59,7 @@ fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
 fn undo(chain: &Chain, members: usize, env: &Environment) {
     for number in (0..members).rev() {
         if let Err(error) = run(chain, number, Verb::Del, env, &chain.of_attachment(number, None)) {
-            eprintln!("DEL after the failed ADD failed: {error}");
+            remark!("DEL after the failed ADD failed: {error}");
         }
     }
 }
@@ -73,7 +74,7 @@ fn check(call: &AddRequest<'_>) -> Result<(), CniError> {
 /// Goes on after an error. The kernel lets the removal of an IFB, of a veth pair and of nf_tables elements each wait for a grace period:
 /// they wait together. ADD has refused a configuration that cannot be decoded, and a chain in it.
 fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
-    let ignore = |error| eprintln!("chain: DEL ignores the configuration: {error}");
+    let ignore = |error| remark!("chain: DEL ignores the configuration: {error}");
     let chain = Chain::read(call.config).map_err(ignore).unwrap_or_default();
     let mut failures = Failures::default();
     deferred::begin();

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use cni_common::plugin::AddRequest;
+use cni_common::remark;
 use cni_common::spec::{AddResult, CniError, Context as _, SpecVersion};
 use ferrule_kit::socket;
 use ferrule_kit::state_file::StateFile;
@@ -80,7 +81,7 @@ fn undo(call: &AddRequest<'_>, attached: &Attached, file: &StateFile) {
     let mut steps = attached.steps.iter().rev();
     let undone = steps.try_for_each(|step| Calls::new(step, call.env).del());
     if let Err(error) = undone.and_then(|()| file.remove()) {
-        eprintln!("claims: undo the claims of a failed ADD: {error}");
+        remark!("claims: undo the claims of a failed ADD: {error}");
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use cni_common::remark;
 use cni_common::spec::{CniError, NetConf};
 use ferrule_kubelet::KUBELET;
 use ferrule_kubelet::claims::{ATTACHED, DATA, DRIVER, Folder, KUBELET_STATE};
@@ -59,7 +60,7 @@ impl Conf {
 
     /// As [`Conf::read`], for DEL: a broken configuration does not stop it.
     pub fn of_del(config: &NetConf) -> Self {
-        let ignore = |error| eprintln!("claims: DEL ignores the configuration: {error}");
+        let ignore = |error| remark!("claims: DEL ignores the configuration: {error}");
         Conf::read(config).map_err(ignore).unwrap_or_default()
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use cni_common::remark;
 use cni_common::spec::{CniError, Code, Context as _};
 use ferrule_kit::state_file::{JSON, StateFile, stem};
 use ferrule_kubelet::claims::Attached;
@@ -20,7 +21,7 @@ pub fn find(file: &StateFile) -> Result<Option<Attached>, CniError> {
     let failed = |why| CniError::new(Code::Io, format!("read what ADD has made of the claims: {why}"));
     let attached = Attached::parse(&bytes).map_err(failed)?;
     if attached.is_none() {
-        eprintln!("claims: ignores a torn file of claims");
+        remark!("claims: ignores a torn file of claims");
     }
     Ok(attached)
 }

@@ -1,5 +1,6 @@
 //! Selects the backend.
 
+use cni_common::remark;
 use cni_common::spec::CniError;
 
 use crate::config::Backend;
@@ -35,7 +36,7 @@ pub fn choose(node: &Node, plan: &Plan) -> Result<Chosen, CniError> {
         },
     };
     if node.has_firewalld && !matches!(chosen, Chosen::Firewalld(_)) {
-        eprintln!(
+        remark!(
             "firewalld has rules that reject forwarded packets, and only backend firewalld can open them: without another setting \
              of firewalld the container has no connection"
         );

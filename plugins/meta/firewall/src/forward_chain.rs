@@ -9,6 +9,7 @@
 //! of the reference's chains, so that an operator's `CNI-ADMIN` and the policies of bridges come first; without these it is the first
 //! rule.
 
+use cni_common::remark;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::{FILTER, Listing, OwnChain, Programs};
@@ -141,7 +142,7 @@ pub fn check_legacy(programs: &Programs, family: IpFamily, bit: u8) -> Result<()
 pub fn legacy(family: IpFamily) -> Option<Programs> {
     let found = Programs::legacy(family, FILTER);
     if found.is_none() && Programs::has_legacy(family, FILTER) {
-        eprintln!(
+        remark!(
             "{family} has rules of iptables-legacy, which is not on the PATH: they may drop packets of containers"
         );
     }

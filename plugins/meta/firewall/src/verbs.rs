@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, StatusRequest};
+use cni_common::remark;
 use cni_common::spec::{AddResult, CniError, Code, Failures};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
@@ -84,7 +85,7 @@ pub(crate) fn open(
             if probe(socket, Family::Inet).is_ok() {
                 recorded?;
             } else {
-                eprintln!(
+                remark!(
                     "this kernel has no nf_tables: the owner of the rules is not recorded, and host ports stay closed"
                 );
             }
@@ -122,7 +123,7 @@ fn undo(socket: &mut Socket, plan: &Plan) {
     let undone = nft::owned(socket, &plan.addresses);
     let undone = undone.and_then(|owned| close(socket, &plan.conf, owned, Some(&plan.label)));
     if let Err(error) = undone {
-        eprintln!("failed to undo the ADD: {error}");
+        remark!("failed to undo the ADD: {error}");
     }
 }
 

@@ -16,6 +16,7 @@ use std::path::Path;
 use cni_common::plugin::{
     AddRequest, Attachment, DelRequest, Delegate, Environment, GcRequest, Plugin, StatusRequest, Verb,
 };
+use cni_common::remark;
 use cni_common::spec::{AddResult, CniError, Code, Context as _, Failures, NetConf};
 
 use config::{Conf, Object};
@@ -73,7 +74,7 @@ fn of_attachment(call: &AddRequest<'_>) -> Result<Object, CniError> {
 
 /// Calls the delegate's DEL with the configuration of ADD. The file stays until that has succeeded.
 fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
-    let ignore = |error| eprintln!("flannel: DEL ignores the configuration: {error}");
+    let ignore = |error| remark!("flannel: DEL ignores the configuration: {error}");
     let conf = Conf::read(call.config).map_err(ignore).unwrap_or_default();
     let state = State::new(conf.data_dir(), &Attachment::from(call));
     let mut failures = Failures::default();

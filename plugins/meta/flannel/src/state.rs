@@ -8,6 +8,7 @@ use std::iter;
 use std::path::{Path, PathBuf};
 
 use cni_common::plugin::Attachment;
+use cni_common::remark;
 use cni_common::spec::{CniError, Failures, ValidAttachment};
 use ferrule_kit::state_file::{self, StateFile};
 use serde_json::Value;
@@ -72,7 +73,7 @@ impl<'a> State<'a> {
     pub fn undo(&self, former: Option<Vec<u8>>) {
         let undone = former.map_or_else(|| self.remove(), |bytes| self.file.write(&bytes));
         if let Err(error) = undone {
-            eprintln!("flannel: after a failed ADD: {error}");
+            remark!("flannel: after a failed ADD: {error}");
         }
     }
 

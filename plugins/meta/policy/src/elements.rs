@@ -1,5 +1,6 @@
 //! The elements in the kernel: adds, finds and deletes them.
 
+use cni_common::remark;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::from_octets;
 use ferrule_kernel::netlink::Socket;
@@ -13,7 +14,6 @@ use ferrule_kit::owner::describe;
 use ferrule_policy_kit::table::{self, SETS, TABLE};
 
 use crate::plan::{Key, Owner, Plan, label_of};
-use crate::remark;
 
 /// An element in a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,11 +60,7 @@ pub fn add(socket: &mut Socket, plan: &Plan) -> Result<(), CniError> {
         for (key, element) in plan.keys.iter().zip(&present) {
             let Some(element) = element else { continue };
             if !plan.owner.owns(element) {
-                remark(format_args!(
-                    "{} belonged to {}, whose DEL was lost",
-                    shown(key.set, &key.key),
-                    whose(element)
-                ));
+                remark!("{} belonged to {}, whose DEL was lost", shown(key.set, &key.key), whose(element));
             }
             batch.delete_elements(TABLE, key.set, std::slice::from_ref(&key.key));
         }

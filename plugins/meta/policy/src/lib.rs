@@ -14,9 +14,6 @@ pub mod plan;
 pub mod verbs;
 pub mod waiting;
 
-use std::fmt;
-use std::io::{self, Write as _};
-
 use cni_common::plugin::Plugin;
 use cni_common::spec::SpecVersion;
 
@@ -30,8 +27,3 @@ pub const PLUGIN: Plugin = Plugin {
     status: verbs::status,
     ..Plugin::new("policy", verbs::add, verbs::del)
 };
-
-/// Says something on standard error. A full disk behind it is no reason to fail, as `eprintln!` would.
-fn remark(text: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "{text}");
-}

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, StatusRequest};
+use cni_common::remark;
 use cni_common::spec::{AddResult, CniError, Code};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Family, probe};
@@ -17,7 +18,6 @@ use ferrule_policy_kit::{Directions, Pod};
 use crate::elements::{self, Found};
 use crate::path;
 use crate::plan::{Owner, Plan, label, label_of};
-use crate::remark;
 use crate::waiting;
 
 /// ADD: isolates the pod in the directions of its namespace. Returns `prevResult`.
@@ -29,9 +29,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let Some(pod) = Pod::of(&call.env.args)? else { return Ok(result.clone()) };
     let (directions, read) = isolated::directions(Path::new(PATH), pod.namespace);
     if let Err(error) = read {
-        remark(format_args!(
-            "{PATH}: {error}: the pod is isolated in both directions until ferrule-node has decided"
-        ));
+        remark!("{PATH}: {error}: the pod is isolated in both directions until ferrule-node has decided");
     }
     if directions.is_empty() {
         return Ok(result.clone());

@@ -17,10 +17,12 @@
 //! `portmap hand-back` is the former name of the command, and is still accepted.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use cni_common::line::Line;
 use cni_common::plugin::Attachment;
+use cni_common::remark;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
@@ -50,7 +52,7 @@ pub fn tool(arguments: &[String]) -> Option<ExitCode> {
         return None;
     }
     let Some((backend, dry_run)) = parse(rest) else {
-        eprintln!("{USAGE}");
+        remark!("{USAGE}");
         return Some(ExitCode::from(2));
     };
     let backend = backend.unwrap_or(match iptables::available(IpFamily::V4) {
@@ -61,7 +63,7 @@ pub fn tool(arguments: &[String]) -> Option<ExitCode> {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(3),
         Err(error) => {
-            eprintln!("portmap export: {}", Line::new(error));
+            remark!("portmap export: {error}");
             ExitCode::FAILURE
         }
     })
@@ -123,15 +125,17 @@ fn export(backend: Backend, dry_run: bool) -> Result<bool, CniError> {
         }
         for (label, host_ports) in &gone {
             let (owner, count) = (describe(label), host_ports.len());
-            eprintln!("{owner}: {count} host ports are dropped: the container no longer exists");
+            remark!("{owner}: {count} host ports are dropped: the container no longer exists");
         }
         for (label, host_ports) in &exported {
-            println!("{}", Line::new(format_args!("{}: {} host ports", describe(label), host_ports.len())));
+            let line = Line::new(format_args!("{}: {} host ports", describe(label), host_ports.len()));
+            // A reader such as `head` may close the pipe.
+            let _ = writeln!(io::stdout(), "{line}");
         }
         for owner in &staying {
             let why = obstacle(owner, backend).unwrap_or_default();
             let (name, count) = (describe(&owner.0), owner.1.len());
-            eprintln!("{}", Line::new(format_args!("{name}: {count} host ports stay: {why}")));
+            remark!("{name}: {count} host ports stay: {why}");
         }
         Ok(Ok(staying.is_empty()))
     });

@@ -3,6 +3,7 @@
 //! TCP is left alone: a connection to a container that is gone ends by itself, and an established connection
 //! to another destination must continue.
 
+use cni_common::remark;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
@@ -105,20 +106,20 @@ pub fn delete_left(socket: &mut Socket, host_ports: Vec<HostPort>) {
             stale.retain(|flow| unmapped.iter().any(|host_port| is_stale_after_removal(flow, host_port)));
             delete(socket, &stale);
         }
-        Err(error) => eprintln!("conntrack entries stay: {error}"),
+        Err(error) => remark!("conntrack entries stay: {error}"),
     }
 }
 
 fn list(socket: &mut Socket, filter: Filter) -> Vec<Flow> {
     conntrack::flows(socket, filter).unwrap_or_else(|error| {
-        eprintln!("failed to list conntrack entries: {error}");
+        remark!("failed to list conntrack entries: {error}");
         Vec::new()
     })
 }
 
 fn delete(socket: &mut Socket, stale: &[Flow]) {
     if let Err(error) = conntrack::delete(socket, stale) {
-        eprintln!("failed to delete stale conntrack entries: {error}");
+        remark!("failed to delete stale conntrack entries: {error}");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 
+use cni_common::remark;
 use cni_common::spec::addr::parse_ip;
 use ferrule_kernel::conntrack;
 use ferrule_kernel::ip::IpFamily;
@@ -103,7 +104,7 @@ impl WireMapping {
         let bad = |what: String| format!("{what} (portMappings[{index}]: {self})");
         let port = |kind: &str, number: i64| {
             u16::try_from(number).ok().filter(|port| *port != 0).ok_or_else(|| {
-                eprintln!("portMappings[{index}]: {self}");
+                remark!("portMappings[{index}]: {self}");
                 format!("Invalid {kind} port number: {number}")
             })
         };

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use cni_common::plugin::{AddRequest, Attachment, DelRequest, GcRequest, StatusRequest};
+use cni_common::remark;
 use cni_common::spec::{AddResult, CniError, Code, Failures};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
@@ -36,7 +37,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     }
     let plan = Plan::new(&conf, owner, addresses);
     for warning in &plan.warnings {
-        eprintln!("{warning}");
+        remark!("{warning}");
     }
     // The others are looked up by the batch that adds the host ports.
     let is_target = |address: &IpAddr| {
@@ -113,7 +114,7 @@ fn follow_services() {
     if kube_proxy::is_ipvs()
         && let Err(error) = netfilter().and_then(|mut socket| services::adapt(&mut socket, None))
     {
-        eprintln!("{error}");
+        remark!("{error}");
     }
 }
 
@@ -134,7 +135,7 @@ fn drop_dead(socket: Option<&mut Socket>, owner: &Attachment<'_>, addresses: imp
         None => netfilter().and_then(|mut socket| run(&mut socket)),
     };
     if let Err(error) = outcome {
-        eprintln!("{error}");
+        remark!("{error}");
     }
 }
 
@@ -147,7 +148,7 @@ pub(crate) fn delete_from_others(socket: &mut Socket, owner: &Attachment<'_>) ->
 /// Creates the guard, and what clears this bit of marks from outside, unless it is there. A kernel without nf_tables gets no guard, as with the reference.
 pub(crate) fn create_guard(socket: &mut Socket, bit: u8) -> Result<(), CniError> {
     if probe(socket, Family::Inet).is_err() {
-        eprintln!("this kernel has no nf_tables: packets to 127.0.0.0/8 from other hosts are not dropped");
+        remark!("this kernel has no nf_tables: packets to 127.0.0.0/8 from other hosts are not dropped");
         return Ok(());
     }
     nft::create_guard(socket, bit)
@@ -156,7 +157,7 @@ pub(crate) fn create_guard(socket: &mut Socket, bit: u8) -> Result<(), CniError>
 fn undo(socket: &mut Socket, owner: &Attachment<'_>) {
     let undone = [nft::delete(socket, owner, &[]).map(drop), iptables::delete(socket, owner, true)];
     for error in undone.into_iter().filter_map(Result::err) {
-        eprintln!("failed to undo the ADD: {error}");
+        remark!("failed to undo the ADD: {error}");
     }
 }
 
@@ -228,7 +229,7 @@ pub fn del(call: &DelRequest<'_>) -> Result<(), CniError> {
     if (!removed.is_empty() || kube_proxy::is_ipvs())
         && let Err(error) = services::adapt(&mut socket, None)
     {
-        eprintln!("{error}");
+        remark!("{error}");
     }
     flows::delete_after_removal(&mut socket, &removed);
     configured.retain(|wanted| {

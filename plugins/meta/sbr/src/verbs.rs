@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use cni_common::plugin::{AddRequest, DelRequest};
+use cni_common::remark;
 use cni_common::spec::{AddResult, CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::addr::{Address, NO_PREFIX_ROUTE};
@@ -61,7 +62,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
             sources.into_iter().partition(|source| find(&present, source).is_some());
         sources = there;
         for source in absent {
-            eprintln!("sbr: no rule for {}: {:?} does not have the address", source.address, link.name);
+            remark!("sbr: no rule for {}: {:?} does not have the address", source.address, link.name);
         }
         steps(&conf, &sources, &link, &Tables::read(&mut container.socket)?)
     };

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use cni_common::netns::Netns;
+use cni_common::remark;
 use cni_common::spec::{CniError, Context as _};
 use ferrule_kernel::netlink::Link;
 use ferrule_kernel::netlink::features::{Ethtool, Features};
@@ -118,7 +119,7 @@ impl Offload {
     /// Gives the link its former features after a failed ADD.
     pub fn undo(&mut self) {
         if let Err(error) = self.ethtool.set(self.link, &self.former) {
-            eprintln!("tuning: after a failed ADD: offload features of {:?}: {error}", self.ifname);
+            remark!("tuning: after a failed ADD: offload features of {:?}: {error}", self.ifname);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use cni_common::netns::{ContainerNetns, Netns};
 use cni_common::plugin::{Attachment, DelRequest, GcRequest};
+use cni_common::remark;
 use cni_common::spec::{CniError, Code, Failures};
 use ferrule_kernel::netlink::Link;
 use ferrule_kit::container::Container;
@@ -55,7 +56,7 @@ fn restore(
     }
     match failures.into_result() {
         Err(error) if error.code != Code::TryAgainLater => {
-            eprintln!("tuning: failed to restore {:?}: {error}", link.name);
+            remark!("tuning: failed to restore {:?}: {error}", link.name);
             Ok(())
         }
         outcome => outcome,

@@ -8,6 +8,7 @@
 use std::path::{Path, PathBuf};
 
 use cni_common::plugin::Attachment;
+use cni_common::remark;
 use cni_common::spec::{CniError, Json, ValidAttachment};
 use ferrule_kit::state_file::{self, JSON, StateFile};
 use serde::{Deserialize, Serialize};
@@ -115,7 +116,7 @@ impl<'a> State<'a> {
     pub fn undo(&self, former: Option<Vec<u8>>) {
         let undone = former.map_or_else(|| self.remove(), |bytes| self.file.write(&bytes));
         if let Err(error) = undone {
-            eprintln!("tuning: after a failed ADD: {error}");
+            remark!("tuning: after a failed ADD: {error}");
         }
     }
 

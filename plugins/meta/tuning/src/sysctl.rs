@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use cni_common::netns::Netns;
+use cni_common::remark;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::sysctl;
 use ferrule_kit::check::ensure;
@@ -200,7 +201,7 @@ pub fn restore(netns: &Netns, former: &Former<'_>) {
         Ok(())
     });
     if let Err(error) = entered {
-        eprintln!("tuning: failed to restore sysctls after a failed ADD: {error}");
+        remark!("tuning: failed to restore sysctls after a failed ADD: {error}");
     }
 }
 
@@ -209,7 +210,7 @@ fn restore_here(former: &Former<'_>) {
         if let Some(value) = value
             && let Err(error) = sysctl::write(name, value)
         {
-            eprintln!("tuning: after a failed ADD: {error}");
+            remark!("tuning: after a failed ADD: {error}");
         }
     }
 }

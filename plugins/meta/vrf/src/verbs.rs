@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use cni_common::plugin::{AddRequest, DelRequest, StatusRequest};
+use cni_common::remark;
 use cni_common::spec::ident::check_ifname;
 use cni_common::spec::{AddResult, CniError, Code, Context, Failures, NetConf, Route};
 use ferrule_kernel::netlink::ifb::{is_unknown_kind, probe};
@@ -79,7 +80,7 @@ pub fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     kept.restore(&mut socket, &link, vrf.vrf_table.unwrap_or_default()).inspect_err(|_| {
         undo.undo(&mut socket);
         let undone = kept.restore(&mut socket, &link, MAIN_TABLE);
-        _ = undone.inspect_err(|error| eprintln!("failed to undo a failed ADD: {error}"));
+        _ = undone.inspect_err(|error| remark!("failed to undo a failed ADD: {error}"));
     })?;
     Ok(result.clone())
 }

@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::net::IpAddr;
 use std::os::unix::fs::MetadataExt as _;
 
+use cni_common::remark;
 use cni_common::spec::{CniError, Code};
 
 use self::dbus::{Bus, Error, Method, is_true};
@@ -54,7 +55,7 @@ impl Firewalld {
             .and_then(|mut bus| Ok(is_true(&bus.call(BUS, &[SERVICE])?).then_some(Firewalld(bus))));
         found.unwrap_or_else(|error| {
             if !matches!(&error, Error::Io(error) if error.kind() == ErrorKind::NotFound) {
-                eprintln!("cannot tell whether firewalld runs: {error}");
+                remark!("cannot tell whether firewalld runs: {error}");
             }
             None
         })
@@ -90,7 +91,7 @@ impl Firewalld {
             Ok(_) => {}
             Err(Error::Refused(why)) if why.contains("UNKNOWN_SOURCE") || why.contains("ZONE_CONFLICT") => {}
             Err(error) => {
-                eprintln!("failed to remove the address {} from {zone} zone: {error}", single(address))
+                remark!("failed to remove the address {} from {zone} zone: {error}", single(address))
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use cni_common::remark;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
@@ -174,7 +175,7 @@ pub(super) fn add(socket: &mut Socket, batch: &mut Batch, plan: &Plan, by: &By) 
     for owned in read(socket, &plan.addresses)? {
         let (address, family) = (owned.address, IpFamily::of(owned.address));
         for other in owned.labels().filter(|label| *label != plan.label) {
-            eprintln!("{address} belonged to {}, whose DEL was lost", describe(other));
+            remark!("{address} belonged to {}, whose DEL was lost", describe(other));
         }
         let present = if *by == By::Nftables { &owned.pod } else { &owned.other };
         let present = present.as_ref().filter(|element| element.comment.as_deref() == Some(&plan.label));

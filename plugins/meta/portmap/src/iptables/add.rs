@@ -1,6 +1,7 @@
 //! ADD: adds a container's rules, with one process for each family in the usual case.
 
 use cni_common::plugin::Attachment;
+use cni_common::remark;
 use cni_common::spec::{CniError, Context};
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::kernel::{exist, table};
@@ -95,7 +96,7 @@ fn own_lines(rules: &Rules) -> impl Iterator<Item = String> {
 
 /// Warns that the chain of `externalSetMarkChain` is missing. The rules then use the reference's mark chain.
 fn warn_missing_chain(chain: &str) -> Option<&'static str> {
-    eprintln!("externalSetMarkChain {chain:?} does not exist: host ports use chain {SETMARK} instead");
+    remark!("externalSetMarkChain {chain:?} does not exist: host ports use chain {SETMARK} instead");
     None
 }
 

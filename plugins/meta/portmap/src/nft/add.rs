@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use cni_common::remark;
 use cni_common::spec::{CniError, Code, Context};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Error, change, sets};
@@ -68,7 +69,7 @@ fn undo_lost(socket: &mut Socket, plan: &Plan<'_>, error: &Error) {
     if error.source.is_answer_lost()
         && let Err(error) = delete(socket, &plan.owner, &[])
     {
-        eprintln!("failed to undo the ADD: {error}");
+        remark!("failed to undo the ADD: {error}");
     }
 }
 
@@ -196,9 +197,9 @@ fn sort_out(
         if existing.label != plan.label {
             let namespace = namespace_of(socket, plan, purpose, &existing)?;
             if matches!(namespace, Presence::Gone { .. }) {
-                eprintln!("taking over host port {key} from {other}, which no longer exists");
+                remark!("taking over host port {key} from {other}, which no longer exists");
             } else if owner::is_of(&existing.label, plan.owner.container_id) {
-                eprintln!("host port {key} stays with {other}");
+                remark!("host port {key} stays with {other}");
                 wanted.retain(|host_port| host_port.key != *key);
                 continue;
             } else {

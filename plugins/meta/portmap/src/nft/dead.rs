@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 
 use cni_common::plugin::Attachment;
+use cni_common::remark;
 use cni_common::spec::CniError;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::change;
@@ -65,7 +66,7 @@ pub fn drop_dead(
         owners.dedup();
         for Owned { label, host_port } in &dropped {
             let (key, target) = (&host_port.key, host_port.target.ip());
-            eprintln!("dropping host port {key} of {}, which had {target}", owner::describe(label));
+            remark!("dropping host port {key} of {}, which had {target}", owner::describe(label));
         }
         let dropped: Vec<HostPort> = dropped.into_iter().map(|owned| owned.host_port).collect();
         element::delete_owned(batch, &owners, &dropped);
