@@ -48,8 +48,10 @@ target=$here/target/fuzz
 coverage=(-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares)
 machine=$(rustc --version --verbose | sed -n 's/^host: //p')
+# The versions are those of the workspace, so there is no second lock file that grows old. libfuzzer-sys has one version in Cargo.toml.
+cp "$here/Cargo.lock" "$here/conformance/fuzz/libfuzzer/Cargo.lock"
 # With --target the flags are for the fuzzed code alone, not for build scripts and macros.
-RUSTFLAGS="${coverage[*]}" cargo build --quiet --locked --release --target "$machine" --target-dir "$target" \
+RUSTFLAGS="${coverage[*]}" cargo build --quiet --release --target "$machine" --target-dir "$target" \
     --manifest-path "$here/conformance/fuzz/libfuzzer/Cargo.toml"
 
 status=0
