@@ -137,6 +137,25 @@ impl KillPoint {
     }
 }
 
+/// Chooses what follows a kill, of several ways to go on. They see of the killed call only the state that it has left: so all of them
+/// follow a kill whose state no kill before has left, and one in turn follows any other.
+#[derive(Debug, Default)]
+pub struct WaysOn {
+    seen: BTreeSet<String>,
+    turn: usize,
+}
+
+impl WaysOn {
+    /// The ways that follow a kill. `state` has everything that they can see.
+    pub fn after<'w, W>(&mut self, state: String, ways: &'w [W]) -> &'w [W] {
+        if self.seen.insert(state) {
+            return ways;
+        }
+        self.turn = (self.turn + 1) % ways.len().max(1);
+        ways.get(self.turn..=self.turn).unwrap_or_default()
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -157,6 +176,15 @@ mod tests {
     fn write(exec: &Exec, text: &str) {
         fs::write(&exec.binary, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&exec.binary, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn all_ways_follow_a_new_state_and_one_in_turn_an_old_one() {
+        let mut ways_on = WaysOn::default();
+        let mut after = |state: &str| ways_on.after(state.to_owned(), &["DEL", "GC"]).to_vec();
+        assert_eq!(after("none"), ["DEL", "GC"]);
+        assert_eq!([after("none"), after("none"), after("none")].concat(), ["GC", "DEL", "GC"]);
+        assert_eq!(after("half"), ["DEL", "GC"]);
     }
 
     const REPEATS: &str = "for step in 1 2 3 4 5 6 7 8 9; do : > /dev/null; done; (:)";

@@ -58,7 +58,7 @@ pub use client::Client;
 pub use containers::{Containerd, Podman};
 pub use failing_calls::FailingCall;
 pub use kernel_module::kernel_module;
-pub use kill_points::KillPoint;
+pub use kill_points::{KillPoint, WaysOn};
 pub use node::Node;
 pub use node_runtime::NodeRuntime;
 pub use place::{Machine, Place, TIMEOUT, eventually};

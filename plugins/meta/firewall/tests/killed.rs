@@ -6,19 +6,18 @@ mod common;
 
 use std::path::Path;
 
-use cni_lab::Place as _;
 use cni_lab::testing::iptables::{VARIANTS, variant};
 use cni_lab::testing::{Firewalld, overlay};
+use cni_lab::{Place as _, WaysOn};
 use cni_runner::Attachment;
 use common::{World, pods, saved};
 use serde_json::json;
 
-/// What follows a killed call.
-const REMOVALS: [&str; 3] = ["DEL", "DEL without prevResult", "GC"];
+/// What follows a killed call. The next ADD succeeds without DEL or GC.
+const WAYS: [&str; 4] = ["DEL", "DEL without prevResult", "GC", "ADD"];
 
-/// Kills ADD and DEL of a container on a node where another container has rules. Only those stay. `each` of the removals
-/// follows each kill, or they take turns.
-fn killed_with(world: &World, backend: &str, programs: &Path, state: &dyn Fn() -> String, each: bool) {
+/// Kills ADD and DEL of a container on a node where another container has rules. Only those stay.
+fn killed_with(world: &World, backend: &str, programs: &Path, state: &dyn Fn() -> String) {
     let ctx = world.with_programs(programs);
     let base = world.add("base", &pods(json!({"backend": "nftables", "ingressPolicy": "isolated"})));
     let valid =
@@ -45,23 +44,25 @@ fn killed_with(world: &World, backend: &str, programs: &Path, state: &dyn Fn() -
             }
             ctx.kill(point, verb, &killed, &config);
         };
-        for (number, point) in points.iter().enumerate() {
-            let removals = REMOVALS.iter().skip(if each { 0 } else { number % 3 });
-            for removal in removals.take(if each { 3 } else { 1 }) {
-                kill(point);
-                match *removal {
+        let mut ways_on = WaysOn::default();
+        for point in &points {
+            kill(point);
+            for (number, way) in ways_on.after(state(), &WAYS).iter().enumerate() {
+                if number > 0 {
+                    kill(point);
+                }
+                match *way {
                     "DEL" => ctx.del(&killed, &config),
                     "GC" => ctx.succeed("GC", &Attachment::default(), &config),
+                    "ADD" => {
+                        ctx.add(&killed, &config);
+                        ctx.check(&killed, &config);
+                        ctx.del(&killed, &config);
+                    }
                     _ => ctx.del(&killed, &overlay(&config, &json!({"prevResult": null}))),
                 }
-                assert_eq!(state(), before, "{backend}: {removal} after {verb} killed {point}");
+                assert_eq!(state(), before, "{backend}: {way} after {verb} killed {point}");
             }
-            // The next ADD succeeds without them.
-            kill(point);
-            ctx.add(&killed, &config);
-            ctx.check(&killed, &config);
-            ctx.del(&killed, &config);
-            assert_eq!(state(), before, "{backend}: ADD after {verb} killed {point}");
         }
     }
 }
@@ -69,14 +70,14 @@ fn killed_with(world: &World, backend: &str, programs: &Path, state: &dyn Fn() -
 #[test]
 fn killed_with_nftables() {
     let world = World::new();
-    killed_with(&world, "nftables", Path::new("/usr/sbin"), &|| saved(&world, "nft"), true);
+    killed_with(&world, "nftables", Path::new("/usr/sbin"), &|| saved(&world, "nft"));
 }
 
 #[test]
 fn killed_with_iptables() {
     for name in VARIANTS {
         let world = World::new();
-        killed_with(&world, "iptables", variant(name).path(), &|| saved(&world, name), false);
+        killed_with(&world, "iptables", variant(name).path(), &|| saved(&world, name));
     }
 }
 
@@ -86,7 +87,7 @@ fn killed_with_firewalld() {
     let _firewalld = Firewalld::start(&world.node);
     // Its rules name the sources.
     let rules = || world.node.tool("nft", &["-s", "list", "table", "inet", "firewalld"]).unwrap();
-    killed_with(&world, "firewalld", Path::new("/usr/sbin"), &rules, false);
+    killed_with(&world, "firewalld", Path::new("/usr/sbin"), &rules);
 }
 
 /// The first ADD of a node, which makes the table and the forward chain.

@@ -62,22 +62,18 @@ impl KubeProxy<'_> {
     /// Writes all rules again, as kube-proxy does when a Service changes.
     pub(crate) fn sync(&self) {
         for v6 in [false, true] {
-            let program = self.program(v6);
-            self.sh(&format!("{program}-restore --noflush <<'END'\n{}END\n", self.rules(v6)));
+            self.restore(v6, &self.rules(v6));
         }
     }
 
     /// Removes all its objects, as `kube-proxy --cleanup` does.
     pub(crate) fn clean_up(&self) {
+        let changes = |verb: &str| CHAINS.map(|chain| format!("{verb} {chain}\n")).concat();
         for v6 in [false, true] {
-            let program = self.program(v6);
-            self.sh(&format!(
-                "set -e; t='{program} -t nat'
-                for hook in PREROUTING OUTPUT; do $t -D $hook -m comment --comment 'kubernetes service portals' -j KUBE-SERVICES; done
-                $t -D POSTROUTING -m comment --comment 'kubernetes postrouting rules' -j KUBE-POSTROUTING
-                for chain in {CHAINS}; do $t -F $chain; done
-                for chain in {CHAINS}; do $t -X $chain; done"
-            ));
+            self.restore(
+                v6,
+                &(JUMPS.map(|jump| format!("-D {jump}\n")).concat() + &changes("-F") + &changes("-X")),
+            );
         }
         self.sh("ip link del kube-ipvs0");
         if self.balancer != Balancer::Listeners {
@@ -85,28 +81,22 @@ impl KubeProxy<'_> {
         }
     }
 
-    /// Inserts its jumps before all other rules, unless they exist.
+    /// Makes its chains, and inserts its jumps before all other rules.
     fn jumps(&self) {
+        let chains = CHAINS.map(|chain| format!("-N {chain}\n")).concat();
         for v6 in [false, true] {
-            let program = self.program(v6);
-            self.sh(&format!(
-                "set -e; t='{program} -t nat'
-                for chain in {CHAINS}; do $t -N $chain; done
-                for hook in PREROUTING OUTPUT; do $t -I $hook -m comment --comment 'kubernetes service portals' -j KUBE-SERVICES; done
-                $t -I POSTROUTING -m comment --comment 'kubernetes postrouting rules' -j KUBE-POSTROUTING"
-            ));
+            self.restore(v6, &(chains.clone() + &JUMPS.map(|jump| format!("-I {jump}\n")).concat()));
         }
     }
 
-    fn program(&self, v6: bool) -> String {
-        format!("{}-{}", if v6 { "ip6tables" } else { "iptables" }, self.variant)
+    /// Changes the nat table by one process: the commands of iptables would each start one.
+    fn restore(&self, v6: bool, lines: &str) {
+        let program = format!("{}-{}", if v6 { "ip6tables" } else { "iptables" }, self.variant);
+        self.sh(&format!("{program}-restore --noflush <<'END'\n*nat\n{lines}COMMIT\nEND\n"));
     }
 
     fn rules(&self, v6: bool) -> String {
-        let mut text = String::from("*nat\n");
-        for chain in CHAINS.split(' ') {
-            text += &format!(":{chain} - [0:0]\n");
-        }
+        let mut text = CHAINS.map(|chain| format!(":{chain} - [0:0]\n")).concat();
         let ip = CLUSTER_IPS[usize::from(v6)];
         let cluster = CLUSTERS[usize::from(v6)];
         let prefix = set_prefix(v6);
@@ -134,7 +124,7 @@ impl KubeProxy<'_> {
         for node_port in node_ports {
             rule(format!("KUBE-NODE-PORT {node_port} -j KUBE-MARK-MASQ"));
         }
-        text + "COMMIT\n"
+        text
     }
 
     fn sh(&self, script: &str) {
@@ -142,7 +132,13 @@ impl KubeProxy<'_> {
     }
 }
 
-const CHAINS: &str = "KUBE-SERVICES KUBE-NODE-PORT KUBE-MARK-MASQ KUBE-POSTROUTING";
+const CHAINS: [&str; 4] = ["KUBE-SERVICES", "KUBE-NODE-PORT", "KUBE-MARK-MASQ", "KUBE-POSTROUTING"];
+/// The jumps into them.
+const JUMPS: [&str; 3] = [
+    "PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES",
+    "OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES",
+    "POSTROUTING -m comment --comment \"kubernetes postrouting rules\" -j KUBE-POSTROUTING",
+];
 
 fn set_prefix(v6: bool) -> &'static str {
     if v6 { "KUBE-6-" } else { "KUBE-" }
