@@ -4,6 +4,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write as _};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -11,7 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::{Attachment, Output};
 
@@ -252,22 +256,35 @@ const STREAMS_CLOSE: Duration = Duration::from_secs(10);
 fn wait_until(mut child: Child, deadline: Instant) -> anyhow::Result<std::process::Output> {
     let stdout = collect(child.stdout.take());
     let stderr = collect(child.stderr.take());
-    let status = loop {
-        if let Some(status) = child.try_wait().context("wait for the plugin")? {
-            break status;
-        }
-        if Instant::now() >= deadline {
-            child.kill().context("kill the plugin")?;
-            child.wait().context("wait for the killed plugin")?;
-            return Err(TookTooLong.into());
-        }
-        thread::sleep(Duration::from_micros(200));
-    };
+    let ended = ends_by(&child, deadline).context("wait for the plugin")?;
+    if !ended {
+        child.kill().context("kill the plugin")?;
+    }
+    let status = child.wait().context("wait for the plugin")?;
+    if !ended {
+        return Err(TookTooLong.into());
+    }
     Ok(std::process::Output {
         status,
         stdout: stdout.recv_timeout(STREAMS_CLOSE).map_err(|_| HeldOpen)?,
         stderr: stderr.recv_timeout(STREAMS_CLOSE).map_err(|_| HeldOpen)?,
     })
+}
+
+/// Waits for the end of the process: its descriptor is readable then. False if it still runs at the deadline.
+fn ends_by(child: &Child, deadline: Instant) -> anyhow::Result<bool> {
+    let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        // poll(2) counts milliseconds. What is left of one would else be many calls of poll.
+        let limit = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], limit) {
+            Ok(0) if left.is_zero() => return Ok(false),
+            Ok(0) | Err(Errno::EINTR) => {}
+            Ok(_) => return Ok(true),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 fn collect(pipe: Option<impl Read + Send + 'static>) -> mpsc::Receiver<Vec<u8>> {

@@ -16,6 +16,7 @@ use cni_conformance::plugin_under_test::{PluginUnderTest, plugins_under_test};
 use cni_conformance::run::{Ended, Plan, Profile};
 use cni_conformance::stub::act_as_stub;
 use cni_lab::bin_dir;
+use cni_runner::Version;
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use mutants::{Mutant, mutants};
@@ -39,22 +40,24 @@ fn failed(error: anyhow::Error) -> Failed {
     format!("{error:#}").into()
 }
 
+/// Judges a mutant in one version after another, the newest first, until one catches it.
 fn caught(mutant: &Mutant) -> anyhow::Result<()> {
     let folder = plugin::folder(&bin_dir()?, &[mutant.plugin], mutant.name)?;
-    let plan = plan(
+    let mut plan = plan(
         plugins_under_test(folder.path(), &[mutant.judged.to_owned()], None, true)?,
         vec![mutant.test_case.to_owned()],
     );
-    let ended = plan.run(|_, _| {});
-    let exact = ended.iter().filter(|end| end.run.test_case.id() == mutant.test_case);
-    let verdicts: Vec<String> = exact.clone().map(shown).collect();
-    anyhow::ensure!(
-        exact.clone().any(|end| end.verdict.mismatch().is_some()),
-        "the mutant {} of {} passed: {verdicts:?}",
-        mutant.name,
-        mutant.plugin
-    );
-    Ok(())
+    let mut verdicts = Vec::new();
+    for version in Version::PUBLISHED.into_iter().rev() {
+        plan.versions = vec![version];
+        let ended = plan.run(|_, _| {});
+        let exact = ended.iter().filter(|end| end.run.test_case.id() == mutant.test_case);
+        if exact.clone().any(|end| end.verdict.mismatch().is_some()) {
+            return Ok(());
+        }
+        verdicts.extend(exact.map(shown));
+    }
+    anyhow::bail!("the mutant {} of {} passed: {verdicts:?}", mutant.name, mutant.plugin)
 }
 
 /// A run of these test cases, with all versions and levels.
