@@ -17,7 +17,7 @@ use crate::action::Timing;
 use crate::binding::{Id, Wishes};
 use crate::link::{Interface, Ipv6};
 use crate::machine::NO_MORE_TRIES;
-use crate::store::{State, Store};
+use crate::store::{Store, StoredLease};
 use crate::supervisor::{self, INTERNAL};
 use crate::worker::{Start, Status, Task};
 
@@ -48,7 +48,7 @@ impl Daemon {
     }
 
     /// Takes a lease up again after a restart.
-    pub(crate) fn resume(self: &Rc<Self>, state: State) {
+    pub(crate) fn resume(self: &Rc<Self>, state: StoredLease) {
         self.start(state.id(), Start::Resume(Box::new(state)));
     }
 

@@ -24,7 +24,7 @@ const FORMAT: u32 = 1;
 
 /// The state of a lease, as far as its file keeps it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct StoredLease {
     pub(crate) key: Key,
     // The name of the file's first format.
     #[serde(rename = "sandbox")]
@@ -35,7 +35,7 @@ pub(crate) struct State {
     pub(crate) confirmed: bool,
 }
 
-impl State {
+impl StoredLease {
     pub(crate) fn id(&self) -> Id {
         Id { key: self.key.clone(), family: self.binding.family() }
     }
@@ -66,7 +66,7 @@ impl Store {
     }
 
     /// Writes the file of a lease, or replaces it.
-    pub(crate) fn write(&self, state: &State) -> io::Result<()> {
+    pub(crate) fn write(&self, state: &StoredLease) -> io::Result<()> {
         let content = Content { format: FORMAT, boot_id: self.boot_id.clone(), state };
         let pending = lease_dir(&self.socket).join(PENDING);
         file::replace(&self.path(&state.id()), &pending, 0o600, &serde_json::to_vec_pretty(&content)?)
@@ -77,10 +77,10 @@ impl Store {
     }
 
     /// The state of a lease, if it exists.
-    pub(crate) fn find(&self, id: &Id) -> io::Result<Option<State>> {
+    pub(crate) fn find(&self, id: &Id) -> io::Result<Option<StoredLease>> {
         match file::read(&self.path(id)) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            text => Ok(Some(serde_json::from_slice::<Content<State>>(&text?)?.state)),
+            text => Ok(Some(serde_json::from_slice::<Content<StoredLease>>(&text?)?.state)),
         }
     }
 
@@ -91,7 +91,7 @@ impl Store {
 
     /// The leases of this boot. Removes all other files: no container of another boot exists. Names other objects
     /// and files that cannot be read, and passes them over.
-    pub(crate) fn list(&self) -> io::Result<Vec<State>> {
+    pub(crate) fn list(&self) -> io::Result<Vec<StoredLease>> {
         let mut states = Vec::new();
         for entry in fs::read_dir(lease_dir(&self.socket))? {
             let path = entry?.path();
@@ -103,7 +103,7 @@ impl Store {
                 continue;
             }
             let content = match file::read(&path) {
-                Ok(bytes) => serde_json::from_slice::<Content<State>>(&bytes),
+                Ok(bytes) => serde_json::from_slice::<Content<StoredLease>>(&bytes),
                 Err(error) => {
                     log!("{}: passed over: {error}", path.display());
                     continue;
@@ -173,7 +173,7 @@ mod tests {
                 }
             }
         });
-        let read: Content<State> = serde_json::from_value(old.clone()).unwrap();
+        let read: Content<StoredLease> = serde_json::from_value(old.clone()).unwrap();
         assert_eq!(read.state.id().family, Family::Ipv4);
         // An older daemon reads the new one.
         assert_eq!(serde_json::to_value(read).unwrap(), old);
@@ -202,7 +202,7 @@ mod tests {
             index: 2,
             mac: [2, 0, 0, 0, 0, 1],
         };
-        let state = State { key, interface, binding: Binding::V6 { client, lease }, confirmed: false };
+        let state = StoredLease { key, interface, binding: Binding::V6 { client, lease }, confirmed: false };
         store.write(&state).unwrap();
         let found = store.find(&state.id()).unwrap().unwrap();
         assert_eq!((&found.binding, found.id()), (&state.binding, state.id()));
@@ -269,7 +269,7 @@ mod tests {
             guarantor: Some(Guarantor::next(None, &Ipv4Addr::new(10, 0, 0, 2), 9, 0)),
             settings: Default::default(),
         };
-        let state = |id| State {
+        let state = |id| StoredLease {
             key: key(id),
             interface: interface.clone(),
             binding: Binding::V4 { client: client.clone(), lease: lease.clone() },

@@ -8,7 +8,7 @@ use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use crate::clock;
-use crate::store::State;
+use crate::store::StoredLease;
 use crate::worker::{self, Start, Task};
 
 /// What ADD says after a panic.
@@ -47,7 +47,7 @@ pub(crate) async fn run(mut task: Task, mut start: Start) -> String {
 }
 
 /// Reads the lease's state file. If it cannot be read, tries again until DEL comes.
-async fn read(task: &mut Task) -> Option<State> {
+async fn read(task: &mut Task) -> Option<StoredLease> {
     loop {
         match task.store.find(&task.id) {
             Ok(state) => return state,

@@ -18,7 +18,7 @@ use crate::binding::{Id, Protocol, Wishes};
 use crate::clock;
 use crate::lease::Millis;
 use crate::link::{Interface, Ipv6, Sockets};
-use crate::store::{State, Store};
+use crate::store::{Store, StoredLease};
 
 /// How often a task checks whether its namespace still exists. Also bounds the lateness after the machine slept: tokio's
 /// clock stands still meanwhile.
@@ -48,7 +48,7 @@ pub(crate) enum Start {
     /// ADD: with a new exchange, which may take this long.
     Acquire { path: PathBuf, ipv6: Ipv6, wishes: Wishes, limit: Millis },
     /// After a restart of the daemon: from the disk.
-    Resume(Box<State>),
+    Resume(Box<StoredLease>),
 }
 
 impl Start {
@@ -137,7 +137,7 @@ pub(crate) async fn run(mut task: Task, start: Start) -> String {
             return GONE.to_owned();
         }
         Start::Resume(state) => {
-            let State { interface, binding, confirmed, .. } = *state;
+            let StoredLease { interface, binding, confirmed, .. } = *state;
             let mut machine = Protocol::resume(binding, task.timing, random, clock::now());
             let actions = if confirmed {
                 task.status.send_replace(status);
@@ -260,7 +260,7 @@ impl Worker {
 
     /// Without its file a new lease would be lost at a restart, so ADD fails. A renewed one is better than none.
     async fn save(&mut self) -> Option<String> {
-        let state = State {
+        let state = StoredLease {
             key: self.task.id.key.clone(),
             interface: self.interface.clone(),
             binding: self.machine.binding()?,

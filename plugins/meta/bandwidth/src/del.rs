@@ -15,7 +15,7 @@ use ferrule_kit::socket;
 use ferrule_kit::steps::{Step, run_all};
 use nix::errno::Errno;
 
-use crate::owner::{self, Claim};
+use crate::owner::{self, Whose};
 use crate::plan;
 use crate::rates::Rates;
 use crate::state::{self, Filters, Host, Ifbs};
@@ -46,7 +46,7 @@ fn find(
     let ifbs = state::ifbs(socket, owner)?;
     let mut host = None;
     for link in [&ifbs.own, &ifbs.shared].into_iter().flatten() {
-        if let (None, Claim::Own(alias)) = (&host, owner::claim(owner, link)) {
+        if let (None, Whose::Own(alias)) = (&host, owner::whose(owner, link)) {
             // Another link may have got this index. Then it has no filter that redirects to the IFB.
             host = state::veth(socket, alias.veth)?.filter(|host| redirects_to(host, link.index));
         }
@@ -69,7 +69,7 @@ fn to_remove<'l>(
     ifbs: &'l Ifbs,
     failures: &mut Failures,
 ) -> Vec<&'l Link> {
-    let is_ours = |link: &&Link| link.kind == ifb::KIND && owner::claim(owner, link) != Claim::Other;
+    let is_ours = |link: &&Link| link.kind == ifb::KIND && owner::whose(owner, link) != Whose::Other;
     let mut is_unused = |link: &Link| {
         host.is_some_and(|host| redirects_to(host, link.index))
             || match netns {
@@ -119,7 +119,7 @@ pub fn remove(
                 .partition(|filter| filter.redirect.is_some_and(is_ours));
             // ADD created the qdisc, according to a filter's preference or to the IFB's alias.
             let created =
-                |link: &&Link| matches!(owner::claim(owner, link), Claim::Own(alias) if alias.has_own_qdisc);
+                |link: &&Link| matches!(owner::whose(owner, link), Whose::Own(alias) if alias.has_own_qdisc);
             let qdisc_is_ours = ours.iter().any(|filter| filter.preference == plan::FIRST_PREFERENCE)
                 || to_remove.iter().any(created);
             for filter in ours {

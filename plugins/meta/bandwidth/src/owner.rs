@@ -42,21 +42,21 @@ pub fn key(owner: &Attachment<'_>) -> String {
 }
 
 /// Compares the alias of `link` with the attachment.
-pub fn claim(owner: &Attachment<'_>, link: &Link) -> Claim {
+pub fn whose(owner: &Attachment<'_>, link: &Link) -> Whose {
     match Alias::parse(&link.alias) {
-        None if link.alias.is_empty() => Claim::Unclaimed,
-        Some(alias) if alias.is_of(owner) => Claim::Own(alias),
-        _ => Claim::Other,
+        None if link.alias.is_empty() => Whose::Nobodys,
+        Some(alias) if alias.is_of(owner) => Whose::Own(alias),
+        _ => Whose::Other,
     }
 }
 
 /// Which attachment an IFB belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claim {
+pub enum Whose {
     /// It has this attachment's alias.
     Own(Alias),
     /// It has no alias: the reference made it, or an ADD was killed.
-    Unclaimed,
+    Nobodys,
     /// It has another alias.
     Other,
 }
@@ -176,15 +176,15 @@ mod tests {
         assert_eq!(text, "bandwidth network=pods container=0123 ifname=eth0 veth=12 hook=made");
         assert_eq!(Alias::parse(&text), Some(alias.clone()));
         assert_eq!(alias.attachment(), Some(OWNER));
-        assert_eq!(claim(&OWNER, &link(&text)), Claim::Own(alias));
-        assert_eq!(claim(&Attachment { ifname: "eth1", ..OWNER }, &link(&text)), Claim::Other);
-        assert_eq!(claim(&OWNER, &link("")), Claim::Unclaimed);
+        assert_eq!(whose(&OWNER, &link(&text)), Whose::Own(alias));
+        assert_eq!(whose(&Attachment { ifname: "eth1", ..OWNER }, &link(&text)), Whose::Other);
+        assert_eq!(whose(&OWNER, &link("")), Whose::Nobodys);
         for other in [
             "uplink of the rack",
             "bandwidth",
             "bandwidth network=pods container=0123 ifname=eth0 veth=x hook=made",
         ] {
-            assert_eq!(claim(&OWNER, &link(other)), Claim::Other, "{other}");
+            assert_eq!(whose(&OWNER, &link(other)), Whose::Other, "{other}");
         }
     }
 
@@ -194,8 +194,8 @@ mod tests {
         let owner = Attachment { network: &network, container_id: &container_id, ifname: "0123456789abcde" };
         let text = alias(&owner, u32::MAX, false).to_string();
         assert!(text.len() <= ifb::MAX_ALIAS, "{text}");
-        assert!(matches!(claim(&owner, &link(&text)), Claim::Own(_)));
+        assert!(matches!(whose(&owner, &link(&text)), Whose::Own(_)));
         let other = Attachment { network: &network[1..], ..owner };
-        assert_eq!(claim(&other, &link(&text)), Claim::Other);
+        assert_eq!(whose(&other, &link(&text)), Whose::Other);
     }
 }

@@ -6,7 +6,7 @@ use ferrule_kernel::netlink::qdisc::{FIRST, Qdisc, Tbf};
 use ferrule_kernel::netlink::{Link, Mac, ifb};
 
 use crate::config::{Conf, Limit};
-use crate::owner::{self, Claim};
+use crate::owner::{self, Whose};
 use crate::shape::{self, Sizes};
 use crate::state::{Host, Ifbs, IngressQdisc};
 use cni_common::plugin::Attachment;
@@ -128,8 +128,8 @@ fn egress(owner: &Attachment<'_>, host: &Host, ifbs: &Ifbs, tbf: Tbf) -> Result<
         filter.preference == FIRST_PREFERENCE && (is_ours(&filter) || filter.redirect == Some(0))
     };
     let has_own_qdisc = ingress_qdisc.is_none()
-        || match ifb.map(|ifb| owner::claim(owner, ifb)) {
-            Some(Claim::Own(alias)) => alias.has_own_qdisc,
+        || match ifb.map(|ifb| owner::whose(owner, ifb)) {
+            Some(Whose::Own(alias)) => alias.has_own_qdisc,
             _ => filters.iter().any(is_first),
         };
     let preference = match filters.iter().any(|filter| is_ours(&filter)) {
@@ -169,7 +169,7 @@ fn choose_ifb<'l>(
     let redirects_to = |link: &Link| filters.iter().any(|filter| filter.redirect == Some(link.index));
     let is_ifb = |link: &&Link| link.kind == ifb::KIND;
     // Only this attachment uses this name, so an IFB without an alias is its own too.
-    let is_own = |link: &&Link| owner::claim(owner, link) != Claim::Other;
+    let is_own = |link: &&Link| owner::whose(owner, link) != Whose::Other;
     if let Some(link) = ifbs.own.as_ref().filter(is_ifb).filter(is_own) {
         return Ok((owner::own_name(owner), Some(link)));
     }

@@ -9,7 +9,7 @@ use ferrule_kit::steps::Failed;
 use crate::add::{ATTEMPTS, execute};
 use crate::check::Found;
 use crate::del::redirects_to;
-use crate::owner::{self, Claim};
+use crate::owner::{self, Whose};
 use crate::plan::{Egress, Plan};
 use crate::{config::Conf, gc};
 
@@ -62,10 +62,10 @@ impl Found<'_> {
         let reported = self.reported_ifb().ok().filter(|_| self.has_reported_ifb)?;
         let is_useless = |link: &&Link| {
             let is_other = || !reported.mac.eq_ignore_ascii_case(&link.mac.to_string());
-            let is_damaged = match owner::claim(&self.owner, link) {
-                Claim::Own(_) => is_other(),
-                Claim::Unclaimed => true,
-                Claim::Other => false,
+            let is_damaged = match owner::whose(&self.owner, link) {
+                Whose::Own(_) => is_other(),
+                Whose::Nobodys => true,
+                Whose::Other => false,
             };
             link.name == reported.name
                 && link.kind == ifb::KIND
