@@ -241,7 +241,7 @@ test_pods_start_while_the_api_server_is_away() {
 }
 without_api_server() {
     ! kubectl get --raw=/readyz --request-timeout=3s >/dev/null 2>&1 || fail "the API server answers" || return 1
-    on node1 sh -c 'kill -KILL $(pgrep -x ferrule-node)' && until_true 90 goes_by_the_file node1 && says node1 ready || return 1
+    on node1 sh -c 'kill -KILL $(pgrep -x ferrule-node)' && until_true 90 goes_by_the_file node1 && says node1 "waiting policy-unknown" || return 1
     static_pod node1 && until_true 60 static_address node1 4 || return 1
     answers on:node2 "$(static_address node1 4)" 80 "* static-node1" && until_true 60 daemon_pid node1
 }
@@ -287,7 +287,7 @@ test_cleanup_leaves_the_nodes_as_they_were() {
         until_true 60 has_no_pods_netns "$node" && on "$node" /opt/cni/bin/ferrule-node cleanup || return 1
         equal "$(on "$node" ip route show proto 79; on "$node" ip -6 route show proto 79; on "$node" ls /run/netns | grep ferrule)" "" || return 1
         equal "$(on "$node" grep -l ferruleNode -r /etc/cni/net.d)" "" || return 1
-        equal "$(on "$node" nft list ruleset | grep -E 'ferrule_node|ferrule_guard|FERRULE-NODE')" "" || return 1
+        equal "$(on "$node" nft list ruleset | grep -E 'ferrule_(node|guard|policy|pods)|FERRULE-NODE')" "" || return 1
     done
 }
 has_no_pods_netns() { ! on "$1" ls /run/netns | grep -qv ferrule; }

@@ -111,18 +111,17 @@ same manifest examples/kubernetes/ferrule.yaml
 overlay wireguard --set config.MODE=wireguard
 overlay without-kube-proxy --set apiServer=https://api.example:6443
 overlay housekeeping --set network=false
-overlay policy --set policy=true
 overlay nics --set nics.enabled=true
 for folder in examples/overlays/*/; do
     [ -e "$work/$(basename "$folder").yaml" ] || fail "$folder is compared with nothing"
 done
 
 # Another namespace, registry and settings: nothing of the manifest's is left.
-helm template ferrule examples/chart --namespace network --kube-version 1.37 --set nics.enabled=true,policy=true,image.repository=my.registry/ferrule \
-    --set-string image.tag=9 --set nics.selectors.kinds='{virtual}',imagePullSecrets='{pull}',config.HEALTH=off,args='{--service-cidr=10.96.0.0/12}' >"$work/chart" 2>"$work/said" ||
+helm template ferrule examples/chart --namespace network --kube-version 1.37 --set nics.enabled=true,image.repository=my.registry/ferrule \
+    --set-string image.tag=9 --set nics.selectors.kinds='{virtual}',imagePullSecrets='{pull}',config.HEALTH=off,config.POLICY=off,args='{--service-cidr=10.96.0.0/12}' >"$work/chart" 2>"$work/said" ||
     fail "$(cat "$work/said")"
 ! grep -nE 'kube-system|registry\.example|ferrule:[^9]' "$work/chart" || fail "the chart keeps what the values replace"
-for text in 'image: my.registry/ferrule:9' '- name: pull' 'HEALTH: "off"' '- virtual' '- --service-cidr=10.96.0.0/12' 'serviceaccount:network:ferrule-n'; do
+for text in 'image: my.registry/ferrule:9' '- name: pull' 'HEALTH: "off"' 'POLICY: "off"' '- virtual' '- --service-cidr=10.96.0.0/12' 'serviceaccount:network:ferrule-n'; do
     grep -qF -- "$text" "$work/chart" || fail "the chart has no $text"
 done
 sums() { chart "$@" | sed -n 's/^ *ferrule.dev\/config: //p'; }
@@ -135,7 +134,6 @@ refuses "additional properties 'imgae' not allowed" imgae.tag=1
 refuses 'does not match pattern' apiServer=http://192.0.2.1
 refuses 'does not match pattern' 'image.repository=x y'
 refuses 'nics.enabled needs network' nics.enabled=true,network=false
-refuses 'policy needs network' policy=true,network=false
 if chart --kube-version 1.29 >/dev/null; then fail "the chart takes Kubernetes 1.29"; fi
 
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)

@@ -101,9 +101,6 @@ no_network_policies() {
     "$bin_dir/ferrule-node" --help | grep -q -- --policy || echo "ferrule-node has no option --policy"
 }
 
-# The daemons enforce policies from now on.
 test_network_policies() {
-    kubectl kustomize "$root/examples/overlays/policy" >"$base/policy" && manifest "$base/policy" "$version" policy.yaml &&
-        kubectl apply -f /mnt/policy.yaml && daemons_ready || return 1
     own_tests network-policies "$NETPOL" 'SCTPConnectivity|\[Disruptive\]'
 }

@@ -5,7 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -21,6 +21,7 @@ use ferrule_node_policy::model::{
 };
 use ferrule_policy_kit::table;
 use tokio::sync::mpsc::Sender;
+use tokio::sync::watch;
 
 const ROUNDS: usize = 300;
 const FLOWS: u32 = 200_000;
@@ -76,7 +77,7 @@ impl Thread {
     fn start(node: &Node) -> Thread {
         let (told, objects) = channel();
         let path = "/var/lib/ferrule/policy/isolated".into();
-        let handle = node.run(|| spawn(path, objects)).unwrap().unwrap();
+        let handle = node.run(|| spawn(path, objects, watch::channel(BTreeSet::new()).1)).unwrap().unwrap();
         Thread { told, handle, markers: 0 }
     }
 

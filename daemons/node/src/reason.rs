@@ -106,11 +106,13 @@ pub enum Code {
     PolicyUnknown,
     /// NetworkPolicies do not hold.
     Policy,
+    /// No health endpoint can prove that NetworkPolicies hold.
+    PolicyUnproved,
 }
 
 impl Code {
     /// All codes, in the order of README.md.
-    pub const ALL: [Code; 29] = [
+    pub const ALL: [Code; 30] = [
         Code::Api,
         Code::Unproved,
         Code::Node,
@@ -140,6 +142,7 @@ impl Code {
         Code::Guard,
         Code::PolicyUnknown,
         Code::Policy,
+        Code::PolicyUnproved,
     ];
 
     /// The key, the word and the remedy.
@@ -270,6 +273,11 @@ impl Code {
                 "policy",
                 NotReady,
                 "read the text; nft list table inet ferrule_policy; or --policy off, which opens all pods",
+            ),
+            Code::PolicyUnproved => (
+                "policy-unproved",
+                Ready,
+                "--health on, two free addresses in each podCIDR, and ptp or a bridge with isGateway in --template",
             ),
         }
     }

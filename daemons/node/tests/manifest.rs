@@ -19,11 +19,19 @@ fn text(file: &str) -> String {
 }
 
 fn object(file: &str, kind: &str) -> Value {
+    one(file, |object| object["kind"] == kind)
+}
+
+fn named_object(file: &str, kind: &str, name: &str) -> Value {
+    one(file, |object| object["kind"] == kind && object["metadata"]["name"] == name)
+}
+
+fn one(file: &str, is_it: impl Fn(&Value) -> bool) -> Value {
     let text = text(file);
     let objects = yaml_serde::Deserializer::from_str(&text).map(|object| Value::deserialize(object).unwrap());
-    let mut of_kind: Vec<Value> = objects.filter(|object| object["kind"] == kind).collect();
-    assert_eq!(of_kind.len(), 1, "objects of {kind} in {file}");
-    of_kind.remove(0)
+    let mut found: Vec<Value> = objects.filter(is_it).collect();
+    assert_eq!(found.len(), 1, "such objects in {file}");
+    found.remove(0)
 }
 
 const MANIFEST: &str = "examples/kubernetes/ferrule.yaml";
@@ -168,7 +176,8 @@ fn the_service_account_may_do_what_the_daemon_does_and_nothing_else() {
     for (kind, resource, verbs) in
         [("ClusterRole", "nodes", json!(["list", "patch", "watch"])), ("Role", "events", json!(["create"]))]
     {
-        let (role, binding) = (object(MANIFEST, kind), object(MANIFEST, &format!("{kind}Binding")));
+        let of = |kind: &str| named_object(MANIFEST, kind, name);
+        let (role, binding) = (of(kind), of(&format!("{kind}Binding")));
         assert_eq!(role["rules"], json!([{"apiGroups": [""], "resources": [resource], "verbs": verbs}]));
         assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
         assert_eq!(binding["metadata"]["namespace"], role["metadata"]["namespace"]);
@@ -176,11 +185,8 @@ fn the_service_account_may_do_what_the_daemon_does_and_nothing_else() {
         assert_eq!(binding["subjects"], subject);
     }
     // What src/api/decode asks for, with --policy on.
-    let kustomization = object("examples/overlays/policy/kustomization.yaml", "Kustomization");
-    assert!(parsed(["--policy=on"]).guards_sources());
-    assert!(kustomization["patches"].to_string().contains("value: \\\"--policy=on\\\""));
-    let file = "examples/overlays/policy/policy.yaml";
-    let (role, binding) = (object(file, "ClusterRole"), object(file, "ClusterRoleBinding"));
+    let of = |kind| named_object(MANIFEST, kind, "ferrule-node-policy");
+    let (role, binding) = (of("ClusterRole"), of("ClusterRoleBinding"));
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": verbs});
     let reads = ["list", "watch"];
     let expected = [
@@ -190,7 +196,7 @@ fn the_service_account_may_do_what_the_daemon_does_and_nothing_else() {
     ];
     assert_eq!(role["rules"], json!(expected));
     assert_eq!(binding["roleRef"]["name"], role["metadata"]["name"]);
-    assert_eq!(binding["subjects"], object(MANIFEST, "ClusterRoleBinding")["subjects"]);
+    assert_eq!(binding["subjects"], named_object(MANIFEST, "ClusterRoleBinding", name)["subjects"]);
     // Without the binding or with another name the policy would let everything through.
     let policy = object(MANIFEST, "ValidatingAdmissionPolicy");
     let who = format!("request.userInfo.username == 'system:serviceaccount:{namespace}:{name}'");

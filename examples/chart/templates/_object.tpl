@@ -38,7 +38,6 @@
 {{- $_ := set $template.metadata "annotations" (dict "ferrule.dev/config" ($values.config | toJson | sha256sum)) }}
 {{- $args := $node.args }}
 {{- with $values.apiServer }}{{ $args = append $args (printf "--api-server=%s" .) }}{{ end }}
-{{- if $values.policy }}{{ $args = append $args "--policy=on" }}{{ end }}
 {{- if $values.nics.enabled }}
 {{- $args = append $args "--template=/etc/ferrule/template.conflist" }}
 {{- $mount := dict "name" "template" "mountPath" "/etc/ferrule" "readOnly" true }}

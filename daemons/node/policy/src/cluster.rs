@@ -93,6 +93,17 @@ impl Cluster {
         self.at(address).any(KnownPod::is_local)
     }
 
+    /// Whether a pod of any node has this address.
+    pub fn has_pod(&self, address: IpAddr) -> bool {
+        self.at(address).next().is_some()
+    }
+
+    /// The pods of this node whose objects cannot be read, by namespace and name, as far as they have addresses.
+    pub fn closed_pods(&self) -> impl Iterator<Item = (&str, &str)> {
+        let closed = self.locals().filter(|pod| pod.is_closed);
+        closed.filter_map(|pod| pod.addresses.all().next()).flat_map(|address| self.names_at(address))
+    }
+
     /// The pods that have this address: one, but for moments.
     pub(crate) fn at(&self, address: IpAddr) -> impl Iterator<Item = &KnownPod> {
         self.claims.range((address, 0)..=(address, u32::MAX)).filter_map(|(_, id)| self.by_id(*id))
@@ -190,13 +201,14 @@ impl Cluster {
     pub(crate) fn known(&mut self, pod: &Pod) -> Option<KnownPod> {
         let has_part = !pod.ended && !pod.host_network;
         let has_address = pod.addresses != Addresses::default();
-        (pod.local || has_part && has_address).then(|| KnownPod {
+        let is_closed = pod.unread.is_some();
+        (pod.local || has_part && has_address && !is_closed).then(|| KnownPod {
             namespace: self.strings.get(pod.namespace.as_str()),
             labels: self.labels(&pod.labels),
             addresses: pod.addresses,
             ports: self.port_lists.get(pod.ports.as_slice()),
             has_part,
-            is_closed: false,
+            is_closed,
             local: pod
                 .local
                 .then(|| Arc::new(Local { uid: pod.uid.clone(), mirror_of: pod.mirror_of.clone() })),

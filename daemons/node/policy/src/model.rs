@@ -28,6 +28,15 @@ impl Protocol {
         }
     }
 
+    /// Its name in the API.
+    pub fn word(self) -> &'static str {
+        match self {
+            Protocol::Tcp => "TCP",
+            Protocol::Udp => "UDP",
+            Protocol::Sctp => "SCTP",
+        }
+    }
+
     /// The number in the IP header.
     pub fn number(self) -> u8 {
         match self {
@@ -148,6 +157,8 @@ pub struct Pod {
     /// It runs on this node.
     pub local: bool,
     pub host_network: bool,
+    /// Why labels and ports could not be read: each policy of its namespace isolates it, and nothing is allowed; it is no peer.
+    pub unread: Option<String>,
 }
 
 /// At most one address of each family, as Kubernetes gives them.

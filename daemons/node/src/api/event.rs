@@ -8,8 +8,9 @@ use sha2::{Digest as _, Sha256};
 /// The reason of an event that is no warning.
 pub const READY: &str = "PodNetworkReady";
 
-/// The reason of an event about a policy.
+/// The reasons of events about a policy.
 const NOT_UNDERSTOOD: &str = "NetworkPolicyNotUnderstood";
+const DOUBTFUL: &str = "NetworkPolicyDoubtful";
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +45,18 @@ impl Event {
     pub fn of_policy(namespace: &str, name: &str, what: &str) -> Event {
         let about = About::Policy { namespace: namespace.to_owned(), name: name.to_owned() };
         Event { about, reason: NOT_UNDERSTOOD, fault: what.to_owned(), message: what.to_owned() }
+    }
+
+    /// Something in a policy is understood, and probably not meant.
+    pub fn of_doubt(namespace: &str, name: &str, what: &str) -> Event {
+        Event { reason: DOUBTFUL, ..Event::of_policy(namespace, name, what) }
+    }
+
+    /// There are more parts of policies that are not understood than events about them. All nodes make one event, also if they count different numbers.
+    pub fn of_more(namespace: &str, name: &str, more: usize) -> Event {
+        let message =
+            format!("{more} more parts of policies are not understood: ferrule-node status counts them");
+        Event { message, ..Event::of_policy(namespace, name, "more") }
     }
 
     /// The namespace of the object. Events of a Node are in `default`.

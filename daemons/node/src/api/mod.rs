@@ -22,7 +22,7 @@ use ferrule_daemon::Pauses;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
-use self::decode::{Namespace, Pod, Policy};
+use self::decode::{Namespace, Pod, Policy, Read as _};
 use self::kind::Kind;
 use self::nodes::Nodes;
 use self::objects::Objects;
@@ -43,6 +43,11 @@ const WORKED: Duration = Duration::from_secs(60);
 
 /// For each node of the cluster, and at most: how long requests wait that all nodes send for one cause.
 const SPREAD: [Duration; 2] = [Duration::from_millis(2), Duration::from_secs(30)];
+/// The most time over which the first lists of policies, namespaces and pods are spread: new pods may wait for them. The time while the number
+/// of nodes is not known, and how often it is looked at.
+const FIRST: Duration = Duration::from_secs(5);
+const UNKNOWN: Duration = Duration::from_secs(1);
+const TICK: Duration = Duration::from_millis(50);
 
 /// A message from the API server.
 #[derive(Debug)]
@@ -83,7 +88,17 @@ pub async fn run(
 
 /// Follows NetworkPolicies, Namespaces and Pods, each with a connection of its own, until the receiver is gone. The kind that is slow
 /// delays neither the others nor the nodes.
-pub async fn follow_objects(options: Options, node: String, count: Arc<AtomicU32>, told: mpsc::Sender<Told>) {
+/// `is_calm`: what an earlier daemon has left holds, so the first lists of all nodes need not come at once.
+pub async fn follow_objects(
+    options: Options,
+    node: String,
+    count: Arc<AtomicU32>,
+    told: mpsc::Sender<Told>,
+    is_calm: bool,
+) {
+    if is_calm {
+        calm(&count).await;
+    }
     tokio::join!(
         keep(&options, Objects::<Policy>::new(node.clone()), &told, &count, None),
         keep(&options, Objects::<Namespace>::new(node.clone()), &told, &count, None),
@@ -160,6 +175,22 @@ fn spread(nodes: &AtomicU32, cost: u32) -> Duration {
     each.saturating_mul(nodes.load(Ordering::Relaxed)).min(most).mul_f64(random())
 }
 
+/// Waits for the part of [`calm_time`]. The number of nodes comes with their list.
+async fn calm(nodes: &AtomicU32) {
+    let (begin, part) = (Instant::now(), random());
+    while begin.elapsed() < calm_time(nodes.load(Ordering::Relaxed)).mul_f64(part) {
+        sleep(TICK).await;
+    }
+}
+
+/// The time over which so many nodes spread their first lists: pods cost the most. 0: not known yet.
+fn calm_time(nodes: u32) -> Duration {
+    match nodes {
+        0 => UNKNOWN,
+        nodes => SPREAD[0].saturating_mul(Pod::COST).saturating_mul(nodes).min(FIRST),
+    }
+}
+
 /// From 0 to 1.
 fn random() -> f64 {
     let random = std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0);
@@ -169,6 +200,13 @@ fn random() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn first_lists_are_spread_over_some_seconds() {
+        for (nodes, millis) in [(0, 1000), (3, 60), (100, 2000), (1000, 5000), (u32::MAX, 5000)] {
+            assert_eq!(calm_time(nodes).as_millis(), millis, "{nodes}");
+        }
+    }
 
     #[test]
     fn pauses_grow_and_end() {

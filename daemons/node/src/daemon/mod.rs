@@ -5,6 +5,7 @@ mod report;
 mod state;
 mod voice;
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ferrule_daemon::{Pauses, node_name};
 use ferrule_kit::cluster::LOCK_FILE;
+use ferrule_node_policy::ruleset::Entry;
 use ferrule_policy_kit::isolated;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -54,7 +56,9 @@ pub async fn run(options: Options) -> Result<()> {
     }
     let (input, inputs) = watch::channel(proof::Input::default());
     let (found, mut proofs) = watch::channel(Proofs::none());
-    let mut state = State::open(options.clone(), node.clone(), identity.clone(), reports, input, figures)?;
+    let (probed, probes) = watch::channel(BTreeSet::new());
+    let mut state =
+        State::open(options.clone(), node.clone(), identity.clone(), reports, input, probed, figures)?;
     let mut keeper = Keeper::new(&options.plan_file, identity);
     let patience = Instant::now() + PATIENCE;
     log!("node {node}: starts, mode {}", state.mode());
@@ -63,7 +67,7 @@ pub async fn run(options: Options) -> Result<()> {
     tasks.spawn(api::run(options.clone(), node.clone(), Arc::clone(&count), updates, report));
     tasks.spawn(serve::run(options.listen, served));
     tasks.spawn(proof::run(options.clone(), inputs, found));
-    let mut policies = policies(&options, node, count, &mut tasks)?;
+    let mut policies = policies(&options, node, count, probes, &mut tasks)?;
     tasks.spawn(async move { housekeeping::run(&options).await });
 
     let [terminate, interrupt] = &mut signals;
@@ -116,6 +120,7 @@ fn policies(
     options: &Options,
     node: String,
     count: Arc<AtomicU32>,
+    probed: watch::Receiver<BTreeSet<Entry>>,
     tasks: &mut JoinSet<()>,
 ) -> Result<Option<policy::Handle>> {
     let path = Path::new(isolated::PATH);
@@ -126,8 +131,9 @@ fn policies(
         return Ok(None);
     }
     let (told, objects) = policy::objects::channel();
-    tasks.spawn(api::follow_objects(options.clone(), node, count, told));
-    Ok(Some(policy::spawn(path.to_owned(), objects)?))
+    let is_calm = policy::holds().unwrap_or_default();
+    tasks.spawn(api::follow_objects(options.clone(), node, count, told, is_calm));
+    Ok(Some(policy::spawn(path.to_owned(), objects, probed)?))
 }
 
 /// What the thread says next.

@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use ferrule_node_policy::ruleset::Entry;
 use ipnetwork::IpNetwork;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{mpsc, watch};
@@ -90,6 +91,8 @@ pub(super) struct State {
     /// What the health endpoint has found.
     proofs: Proofs,
     input: watch::Sender<proof::Input>,
+    /// The health endpoint's addresses, for the maps of the policies.
+    probed: watch::Sender<BTreeSet<Entry>>,
     figures: watch::Sender<Figures>,
 }
 
@@ -100,6 +103,7 @@ impl State {
         identity: Option<Identity>,
         reports: mpsc::Sender<api::Report>,
         input: watch::Sender<proof::Input>,
+        probed: watch::Sender<BTreeSet<Entry>>,
         figures: watch::Sender<Figures>,
     ) -> Result<State> {
         let template = Template::read(&options)?;
@@ -141,6 +145,7 @@ impl State {
             policy: None,
             proofs: Proofs::none(),
             input,
+            probed,
             figures,
             interface: interface::Part::new(&options, &template),
             template,

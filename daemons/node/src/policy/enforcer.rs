@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use ferrule_kernel::conntrack;
-use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::netlink::message::Received;
 use ferrule_kernel::nftables::Batch;
@@ -16,16 +15,18 @@ use ferrule_node_policy::{Compiler, Ruleset};
 use ferrule_policy_kit::isolated::Isolated;
 use ferrule_policy_kit::table as announced;
 
+use super::encode;
+use super::endpoint::Endpoint;
 use super::flows::{self, Cut};
 use super::former::{Former, is_over};
 use super::hosts::Hosts;
-use super::layout::{self, TABLE};
+use super::inspect::Inspected;
+use super::layout::TABLE;
 use super::objects::{Key, Kind, Listed, Told};
 use super::record::Record;
 use super::release::{self, AnnouncedPods};
 use super::table::{Owner, Remains};
 use super::undecided::{self, News, Of, Place};
-use super::{encode, ipvs};
 
 /// The least time between two tables: others may damage ours all the time.
 const CALM: Duration = Duration::from_millis(200);
@@ -69,10 +70,11 @@ pub(super) struct Enforcer {
     /// The addresses that were isolated or closed in a table of before.
     before: BTreeSet<IpAddr>,
     cut: Cut,
+    pub(super) endpoint: Endpoint,
     pub(super) record: Record,
     /// Why the last round has not done all of its work.
     pub(super) problem: Option<String>,
-    pub(super) has_ipvs: bool,
+    pub(super) inspected: Inspected,
 }
 
 impl Enforcer {
@@ -96,9 +98,10 @@ impl Enforcer {
             former: Former::default(),
             before: BTreeSet::new(),
             cut: Cut::default(),
+            endpoint: Endpoint::default(),
             record: Record::open(path),
             problem: None,
-            has_ipvs: ipvs::is_used(),
+            inspected: Inspected::default(),
         })
     }
 
@@ -193,6 +196,7 @@ impl Enforcer {
         }
         self.expire()?;
         self.release()?;
+        self.inspected.begin(&self.compiler);
         Ok(None)
     }
 
@@ -260,18 +264,19 @@ impl Enforcer {
         let wanted = self.wanted();
         self.record.widen(&wanted);
         self.former.adopt(std::mem::take(&mut self.before), &self.compiler, &self.hosts);
-        let Enforcer { pods, former, cut, owner, compiler, .. } = self;
+        let Enforcer { pods, former, cut, endpoint, owner, compiler, .. } = self;
         let everything = Ruleset::default().difference(compiler.ruleset());
         let fill = |batch: &mut Batch, id| {
             pods.undecided.push(batch);
             former.push(batch);
             cut.push(batch);
             encode::push(batch, &everything, compiler.ruleset(), id);
+            endpoint.push(compiler.ruleset(), batch);
         };
         owner.make(fill).context("make the table")?;
         self.not_before = Instant::now() + CALM;
         self.owner.prove()?;
-        self.owner.prove_maps(self.compiler.ruleset())?;
+        self.owner.prove_maps(self.compiler.ruleset(), self.endpoint.made())?;
         let mut pods: BTreeSet<IpAddr> = self.compiler.ruleset().maps.keys().map(|entry| entry.pod).collect();
         pods.extend(self.former.all());
         self.end_denied(&pods)?;
@@ -294,6 +299,7 @@ impl Enforcer {
         let wanted = self.wanted();
         self.record.widen(&wanted);
         let mut batch = Batch::new();
+        self.endpoint.give_way(&change, &mut batch);
         encode::push(&mut batch, &change, self.compiler.ruleset(), 1);
         self.former.follow(&change, &self.compiler, &self.hosts, &mut batch);
         self.owner.commit(batch).context("change the table")?;
@@ -307,9 +313,10 @@ impl Enforcer {
         Ok(())
     }
 
-    /// Opens the addresses of pods that are gone, or that are another pod's.
+    /// Opens the addresses of pods that are gone, or that are another pod's, and follows the health endpoint's.
     fn expire(&mut self) -> Result<()> {
         let mut batch = Batch::new();
+        self.endpoint.follow(self.compiler.ruleset(), &mut batch);
         self.former.expire(&self.compiler, &self.hosts, &mut batch);
         let Enforcer { pods, compiler, hosts, .. } = self;
         let mut gone = pods.undecided.only_copied();
@@ -324,7 +331,7 @@ impl Enforcer {
             batch.delete_elements(TABLE, set, std::slice::from_ref(key));
         }
         pods.undecided.forget(&gone);
-        self.owner.commit(batch).context("open the addresses of pods that are gone")
+        self.owner.commit(batch).context("open the addresses of pods that are gone, or of the health endpoint")
     }
 
     /// Releases the pods whose rules are in the table. Until now nothing has passed in the directions in which a pod was not decided, so no
@@ -371,19 +378,12 @@ impl Enforcer {
 
     /// Once a minute: what no message tells.
     pub(super) fn look(&mut self) -> Result<()> {
-        self.has_ipvs = ipvs::is_used();
+        self.inspected.look(&self.compiler);
         if self.made == Made::All && self.owner.prove().is_err() {
             self.made = Made::Nothing;
         }
         if self.made == Made::All && !self.cut.is_empty() {
-            let mut elements = Vec::new();
-            for of in IpFamily::ALL {
-                elements.extend(ferrule_kernel::nftables::elements(
-                    self.owner.socket(),
-                    TABLE,
-                    layout::cut(of),
-                )?);
-            }
+            let elements = self.owner.cut()?;
             self.cut.refresh(&elements);
         }
         Ok(())

@@ -12,6 +12,8 @@
 //!   the chain of the packet's destination           to4, to6; not in input
 //! ```
 //!
+//! `from4` and the others lead the health endpoint's addresses to `probe-out` and `probe-in`, which drop marked echo requests only.
+//!
 //! A pod's chain returns what it allows, and drops everything else: so both ends must allow a packet. The node's own packets, on the hook
 //! `output`, pass none of this.
 
@@ -75,6 +77,25 @@ pub(super) const fn map(direction: Direction, of: IpFamily) -> &'static str {
     match direction {
         Direction::Ingress => ["to4", "to6"][of as usize],
         Direction::Egress => ["from4", "from6"][of as usize],
+    }
+}
+
+/// Where a request has its mark, in bytes from the header of ICMP: behind that header and the token of a request.
+const MARK_AT: u32 = 16;
+
+/// The mark of an echo request of the health endpoint that is denied in a direction.
+pub const fn mark(direction: Direction) -> [u8; 8] {
+    match direction {
+        Direction::Ingress => *b"deny-in.",
+        Direction::Egress => *b"deny-out",
+    }
+}
+
+/// The chain of the health endpoint.
+pub(super) const fn probe(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Ingress => "probe-in",
+        Direction::Egress => "probe-out",
     }
 }
 
@@ -158,6 +179,7 @@ pub(super) fn chains() -> Vec<FixedChain> {
             .to_vec()
     };
     let mut chains = vec![chain(ANSWERS, None, answers())];
+    chains.extend(Direction::ALL.map(|direction| chain(probe(direction), None, vec![of_probe(direction)])));
     for of in IpFamily::ALL {
         chains.push(chain(&format!("stray{}", digit(of)), None, stray(of)));
         chains.push(chain(&format!("forward{}", digit(of)), None, forward(of)));
@@ -204,6 +226,13 @@ fn known() -> Vec<Expr> {
 fn by_map(end: End, direction: Direction, of: IpFamily) -> Vec<Expr> {
     let set = map(direction, of).to_owned();
     vec![read_address(end, of), Expr::Lookup { set, from: R1, to: Some(Register::VERDICT) }]
+}
+
+fn of_probe(direction: Direction) -> Vec<Expr> {
+    let mark = mark(direction);
+    let load =
+        Expr::Payload { base: PayloadBase::Transport, offset: MARK_AT, len: mark.len() as u32, to: R1 };
+    vec![load, is(CmpOp::Eq, &mark), verdict(Verdict::Drop)]
 }
 
 fn forward(of: IpFamily) -> Vec<Vec<Expr>> {

@@ -5,6 +5,8 @@
 //! - `undecided` has the pods that the plugin `policy` has announced in `inet ferrule_pods`; `release` decides them.
 //! - `former` has the pods that have ended and still have a link.
 //! - `flows` ends the flows that a change denies; `hosts` knows which pods have a route.
+//! - `endpoint` is the health endpoint, which asks whether the table judges the packets of pods.
+//! - `inspect` looks once a minute at what costs too much at each change.
 //! - `record` is the file of isolated namespaces.
 //! - `enforcer` puts the steps in order, `thread` waits for messages.
 //!
@@ -15,10 +17,12 @@
 //! there stays as it is.
 
 mod encode;
+mod endpoint;
 mod enforcer;
 mod flows;
 mod former;
 mod hosts;
+mod inspect;
 mod ipvs;
 mod layout;
 pub mod objects;
@@ -36,6 +40,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use ferrule_policy_kit::isolated::{self, Isolated};
 
+pub use layout::mark;
 pub use report::Report;
 pub use thread::{Handle, spawn};
 
@@ -56,6 +61,14 @@ pub fn cleanup() -> Result<Vec<String>> {
         let _ = fs::remove_dir(folder);
     }
     Ok(removed)
+}
+
+/// Whether there is a table of an earlier daemon.
+///
+/// # Errors
+/// The kernel refuses to say it.
+pub fn holds() -> Result<bool> {
+    table::exists()
 }
 
 /// With `--policy off`: if an earlier daemon has enforced policies, removes its table, and releases all pods. A plugin that is still in the

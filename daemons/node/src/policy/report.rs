@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::time::SystemTime;
 
 use ferrule_node_policy as node_policy;
+use ferrule_node_policy::ruleset::Entry;
 
 use super::enforcer::{Enforcer, Made};
 use super::ipvs;
@@ -27,6 +28,11 @@ pub struct Report {
     pub faults: Vec<Fault>,
     /// How many of these there are.
     pub faulty: usize,
+    /// What in policies is probably not meant, with the same limit, and how many there are.
+    pub doubts: Vec<Fault>,
+    pub doubtful: usize,
+    /// The pods of this node that cannot be read, as NAMESPACE/NAME, with the same limit: each policy of their namespaces isolates them.
+    pub closed: Vec<String>,
     /// The addresses of this node's pods that are isolated in a direction.
     pub isolated: usize,
     /// The pods for which nothing is decided, as UID NAMESPACE/NAME: the first ones.
@@ -37,6 +43,10 @@ pub struct Report {
     pub oldest: Option<SystemTime>,
     /// The kernel lets others change the table: before Linux 6.9.
     pub is_plain: bool,
+    /// The health endpoint's addresses in the maps; empty while the table is not as it should be.
+    pub probed: BTreeSet<Entry>,
+    /// Whether the health endpoint has proved that the table judges the packets of pods, in each family of the pods.
+    pub is_proved: bool,
 }
 
 /// Something in a policy that is not understood.
@@ -66,7 +76,7 @@ impl Report {
         if is_known && enforcer.made != Made::All && enforcer.problem.is_none() {
             reasons.push(format!("table {TABLE} is being made again"));
         }
-        if enforcer.has_ipvs {
+        if enforcer.inspected.has_ipvs {
             reasons.push(ipvs::REASON.to_owned());
         }
         let fault = |fault: node_policy::Fault<'_>| Fault {
@@ -74,6 +84,12 @@ impl Report {
             policy: fault.policy.to_owned(),
             what: fault.what.to_owned(),
         };
+        let doubt = |doubt: &node_policy::Doubt| Fault {
+            namespace: doubt.namespace.clone(),
+            policy: doubt.policy.clone(),
+            what: doubt.what.clone(),
+        };
+        let closed = compiler.cluster().closed_pods().take(Report::MOST);
         let waiting = undecided.pods();
         let pods: BTreeSet<IpAddr> = compiler.ruleset().maps.keys().map(|entry| entry.pod).collect();
         Report {
@@ -83,12 +99,26 @@ impl Report {
             policies: compiler.policies(),
             faults: compiler.faults().take(Report::MOST).map(fault).collect(),
             faulty: compiler.faults().count(),
+            doubts: enforcer.inspected.doubts.iter().take(Report::MOST).map(doubt).collect(),
+            doubtful: enforcer.inspected.doubts.len(),
+            closed: closed.map(|(namespace, name)| format!("{namespace}/{name}")).collect(),
             isolated: pods.len(),
             waiting: waiting.len(),
             undecided: waiting.into_iter().take(Report::MOST).map(str::to_owned).collect(),
             oldest: undecided.oldest(),
             is_plain: owner.is_plain,
+            probed: if enforcer.made == Made::All {
+                enforcer.endpoint.made().clone()
+            } else {
+                BTreeSet::new()
+            },
+            is_proved: false,
         }
+    }
+
+    /// How many faults are not listed.
+    pub fn more(&self) -> usize {
+        self.faulty.saturating_sub(self.faults.len())
     }
 
     /// Whether the policies hold and are current.
@@ -104,12 +134,19 @@ impl Report {
         for (name, help, value) in [
             ("active", "1 if the policies hold and are current.", u64::from(self.is_good())),
             (
+                "proved",
+                "1 if the health endpoint has proved that the table judges the packets of pods.",
+                u64::from(self.is_proved),
+            ),
+            (
                 "followed",
                 "1 if the policies, namespaces and pods are followed.",
                 u64::from(self.away.is_empty()),
             ),
             ("policies", "NetworkPolicies of the cluster.", count(self.policies)),
             ("faults", "Parts of policies that are not understood.", count(self.faulty)),
+            ("doubts", "Parts of policies that are probably not meant.", count(self.doubtful)),
+            ("unread_pods", "Pods of this node that cannot be read, 20 at most.", count(self.closed.len())),
             ("isolated_addresses", "Addresses of pods of this node that are isolated.", count(self.isolated)),
             ("undecided_pods", "Pods that wait for a decision.", count(self.waiting)),
             ("oldest_undecided_age_seconds", "How long the first of them has waited.", age),

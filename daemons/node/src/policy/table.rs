@@ -11,6 +11,7 @@ use ferrule_kernel::nftables::{
 };
 use ferrule_node_policy::Ruleset;
 use ferrule_node_policy::model::Direction;
+use ferrule_node_policy::ruleset::Entry;
 use ferrule_policy_kit::table as announced;
 use nix::errno::Errno;
 
@@ -120,11 +121,11 @@ impl Owner {
         Ok(())
     }
 
-    /// Checks that the maps have what the ruleset has.
+    /// Checks that the maps have what the ruleset has, and the health endpoint's addresses.
     ///
     /// # Errors
     /// The first map that differs.
-    pub(super) fn prove_maps(&mut self, ruleset: &Ruleset) -> Result<()> {
+    pub(super) fn prove_maps(&mut self, ruleset: &Ruleset, endpoint: &BTreeSet<Entry>) -> Result<()> {
         for direction in Direction::ALL {
             for of in IpFamily::ALL {
                 let name = layout::map(direction, of);
@@ -132,10 +133,9 @@ impl Owner {
                     .into_iter()
                     .filter_map(|element| from_octets(&element.key))
                     .collect();
-                let is_own = |entry: &&ferrule_node_policy::ruleset::Entry| {
-                    entry.direction == direction && IpFamily::of(entry.pod) == of
-                };
-                let wanted: BTreeSet<_> = ruleset.maps.keys().filter(is_own).map(|entry| entry.pod).collect();
+                let is_own = |entry: &&Entry| entry.direction == direction && IpFamily::of(entry.pod) == of;
+                let all = ruleset.maps.keys().chain(endpoint);
+                let wanted: BTreeSet<_> = all.filter(is_own).map(|entry| entry.pod).collect();
                 ensure!(found == wanted, "map {name} of table {TABLE} has other pods than it should have");
             }
         }
@@ -152,9 +152,18 @@ impl Owner {
             };
             remains.former.extend(addresses(read(layout::former(of))?));
             remains.isolated.extend(addresses(read(layout::isolated(of))?));
-            remains.cut.extend(read(layout::cut(of))?);
         }
+        remains.cut = self.cut()?;
         Ok(remains)
+    }
+
+    /// The ended flows.
+    pub(super) fn cut(&mut self) -> Result<Vec<Element>> {
+        let mut all = Vec::new();
+        for of in IpFamily::ALL {
+            all.extend(elements(&mut self.socket, TABLE, layout::cut(of))?);
+        }
+        Ok(all)
     }
 
     /// The elements of the plugin's table, or of its copies in ours.

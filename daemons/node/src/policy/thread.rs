@@ -1,5 +1,6 @@
 //! The thread: waits for the API's objects and for the kernel's messages.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::thread::{Builder, JoinHandle};
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use ferrule_kernel::notices::Messages;
+use ferrule_node_policy::ruleset::Entry;
 use tokio::runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -38,11 +40,15 @@ impl Handle {
     }
 }
 
-/// Starts the thread. `path`: the file of isolated namespaces.
+/// Starts the thread. `path`: the file of isolated namespaces; `endpoint`: the health endpoint's addresses, as a pod's in the maps.
 ///
 /// # Errors
 /// No thread can be made.
-pub fn spawn(path: PathBuf, told: mpsc::Receiver<Told>) -> io::Result<Handle> {
+pub fn spawn(
+    path: PathBuf,
+    told: mpsc::Receiver<Told>,
+    endpoint: watch::Receiver<BTreeSet<Entry>>,
+) -> io::Result<Handle> {
     let (sender, report) = watch::channel(Report {
         unknown: Some("policies are not known yet: the thread starts".to_owned()),
         ..Report::default()
@@ -50,11 +56,16 @@ pub fn spawn(path: PathBuf, told: mpsc::Receiver<Told>) -> io::Result<Handle> {
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = Builder::new()
         .name("policy".to_owned())
-        .spawn(move || runtime.block_on(run(&path, told, &sender)))?;
+        .spawn(move || runtime.block_on(run(&path, told, endpoint, &sender)))?;
     Ok(Handle { report, thread })
 }
 
-async fn run(path: &Path, mut told: mpsc::Receiver<Told>, report: &watch::Sender<Report>) {
+async fn run(
+    path: &Path,
+    mut told: mpsc::Receiver<Told>,
+    mut endpoint: watch::Receiver<BTreeSet<Entry>>,
+    report: &watch::Sender<Report>,
+) {
     let mut follower = loop {
         match Follower::open(path) {
             Ok(follower) => break follower,
@@ -71,8 +82,9 @@ async fn run(path: &Path, mut told: mpsc::Receiver<Told>, report: &watch::Sender
             return;
         }
     };
+    follower.enforcer.endpoint.want(endpoint.borrow_and_update().clone());
     loop {
-        match follower.follow(&mut told, report).await {
+        match follower.follow(&mut told, &mut endpoint, report).await {
             Ok(()) => return,
             Err(error) => {
                 log!("policy: {error:#}");
@@ -100,6 +112,7 @@ impl Follower {
     async fn follow(
         &mut self,
         told: &mut mpsc::Receiver<Told>,
+        endpoint: &mut watch::Receiver<BTreeSet<Entry>>,
         report: &watch::Sender<Report>,
     ) -> Result<()> {
         let Follower { ruleset, enforcer, look } = self;
@@ -119,6 +132,7 @@ impl Follower {
                     }
                     waiting.drain(..).for_each(|told| enforcer.tell(told));
                 }
+                Ok(()) = endpoint.changed() => enforcer.endpoint.want(endpoint.borrow_and_update().clone()),
                 outcome = ruleset.readable() => {
                     outcome.context("follow the kernel's tables")?;
                     ruleset.receive(|message| enforcer.hear(message))?;

@@ -14,25 +14,25 @@ use ferrule_kernel::ping;
 use tokio::net::UdpSocket;
 
 use super::endpoint::is_namespace;
-use super::schedule::{Key, Target};
+use super::schedule::Target;
 use crate::probe::{Token, request};
 
 /// The requests that are remembered for a late answer.
 const REMEMBERED: u16 = 512;
 
-/// A socket of each family.
-pub(super) struct Echo {
+/// A socket of each family. A request has a key.
+pub(super) struct Echo<K> {
     sockets: [UdpSocket; 2],
     token: Token,
     number: u16,
-    asked: BTreeMap<u16, (Key, IpAddr)>,
+    asked: BTreeMap<u16, (K, IpAddr)>,
     /// Device and inode of the namespace.
     netns: (u64, u64),
 }
 
-impl Echo {
+impl<K> Echo<K> {
     /// Opens the sockets in the namespace at this path.
-    pub(super) fn open(path: &Path) -> Result<Echo> {
+    pub(super) fn open(path: &Path) -> Result<Echo<K>> {
         let netns = File::open(path).with_context(|| path.display().to_string())?;
         if !is_namespace(&netns) {
             bail!("{} is no namespace", path.display());
@@ -57,20 +57,21 @@ impl Echo {
         fs::metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == self.netns)
     }
 
-    /// Sends a request. It must fit into one packet on each link of the way.
-    pub(super) async fn send(&mut self, key: Key, target: Target) -> io::Result<()> {
+    /// Sends a request with a mark behind the token. It must fit into one packet on each link of the way.
+    pub(super) async fn send(&mut self, key: K, target: Target, mark: &[u8]) -> io::Result<()> {
         let family = IpFamily::of(target.address);
         self.number = self.number.wrapping_add(1);
         self.asked.remove(&self.number.wrapping_sub(REMEMBERED));
         self.asked.insert(self.number, (key, target.address));
         let header = if family == IpFamily::V4 { 20 } else { 40 };
         let mut message = request(family, self.number.into(), &self.token);
+        message.extend(mark);
         message.resize(usize::from(target.size).saturating_sub(header).max(message.len()), 0);
         self.sockets[family as usize].send_to(&message, (target.address, 0)).await.map(drop)
     }
 
     /// The next answer to a request.
-    pub(super) async fn answer(&mut self) -> Key {
+    pub(super) async fn answer(&mut self) -> K {
         // The payload is ours, as the number is: its beginning is enough.
         let (mut buffer4, mut buffer6) = ([0; 64], [0; 64]);
         loop {

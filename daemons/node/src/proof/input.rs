@@ -1,10 +1,11 @@
 //! What the daemon knows, for the proofs. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use ferrule_kernel::ip::IpFamily;
+use ferrule_node_policy::ruleset::Entry;
 use serde_json::Value;
 
 use super::endpoint::Wanted;
@@ -19,6 +20,8 @@ pub struct Input {
     pub wanted: Option<Wanted>,
     /// The MTU of the pods.
     pub mtu: u16,
+    /// The endpoint's addresses in the maps of the policies; `None` with `--policy off`.
+    pub probed: Option<BTreeSet<Entry>>,
     /// The endpoints of the other nodes, or why one is not asked.
     pub peers: BTreeMap<Arc<str>, BTreeMap<IpFamily, Result<Target, String>>>,
 }
@@ -44,7 +47,7 @@ impl Input {
             };
             (Arc::from(name.as_str()), states.iter().map(of).collect())
         });
-        Input { wanted, mtu, peers: nodes.collect() }
+        Input { wanted, mtu, probed: None, peers: nodes.collect() }
     }
 }
 

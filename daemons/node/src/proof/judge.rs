@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use ferrule_kernel::ip::IpFamily;
 
+use super::denied::Rounds;
 use super::endpoint::Endpoint;
 use super::schedule::{Key, Schedule, Target};
 use super::{Input, Proof, Proofs};
@@ -50,10 +51,28 @@ impl Missing {
 }
 
 /// All proofs. `endpoint`: the endpoint, or why there is none.
-pub(super) fn proofs(endpoint: Result<&Endpoint, &Missing>, input: &Input, schedule: &Schedule) -> Proofs {
+pub(super) fn proofs(
+    endpoint: Result<&Endpoint, &Missing>,
+    input: &Input,
+    schedule: &Schedule,
+    rounds: &Rounds,
+) -> Proofs {
     let unknown = |why: &str| Proof::Unknown(why.to_owned());
     let networks = input.wanted.iter().flat_map(|wanted| wanted.networks());
-    let local = networks.map(|network| IpFamily::of(network.ip())).filter_map(|family| {
+    let families: Vec<IpFamily> = networks.map(|network| IpFamily::of(network.ip())).collect();
+    let policies = families.iter().filter(|_| input.probed.is_some()).filter_map(|family| {
+        let proof = match endpoint {
+            Err(Missing::Yet) => return None,
+            Err(missing) => unknown(missing.why()),
+            Ok(endpoint) if !has_other_side(endpoint, *family) => unknown(
+                "the health endpoint has no other side, because the node is not the gateway of its pods",
+            ),
+            Ok(_) => rounds.proof(*family)?,
+        };
+        Some((*family, proof))
+    });
+    let policies = policies.collect();
+    let local = families.iter().copied().filter_map(|family| {
         let proof = match endpoint {
             Err(Missing::Yet) => return None,
             Err(Missing::Unknown(why)) => unknown(why),
@@ -94,9 +113,14 @@ pub(super) fn proofs(endpoint: Result<&Endpoint, &Missing>, input: &Input, sched
     Proofs {
         endpoint: endpoint.ok().cloned(),
         local: local.collect(),
+        policies,
         peers: peers.collect(),
         endpoints: endpoints.collect(),
     }
+}
+
+fn has_other_side(endpoint: &Endpoint, family: IpFamily) -> bool {
+    endpoint.places.iter().any(|place| IpFamily::of(place.address) == family && place.forwarded.is_some())
 }
 
 /// The proof of this node. The gateway comes first: without it nothing is forwarded.

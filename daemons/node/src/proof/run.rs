@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use ferrule_daemon::Pauses;
@@ -12,8 +12,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until};
 
 use super::attach::{call, request};
+use super::denied::{self, Rounds};
 use super::echo::Echo;
-use super::endpoint::{Endpoint, NETNS, Outcome, Wanted, has_room, is_kept, used};
+use super::endpoint::{Endpoint, NETNS, Outcome, Place, Wanted, has_room, is_kept, used};
 use super::judge::{Missing, proofs, targets};
 use super::schedule::{Key, Now, Schedule};
 use super::{Input, Proofs};
@@ -36,17 +37,29 @@ const LONG: Duration = Duration::from_secs(3600);
 /// Runs until the daemon drops the input.
 pub async fn run(options: Options, mut input: watch::Receiver<Input>, output: watch::Sender<Proofs>) {
     let mut keeper = Keeper::new(options, output);
-    let (mut echo, mut attaching) = (None::<Echo>, None::<JoinHandle<Outcome>>);
+    let (mut echo, mut attaching) = (None::<Echo<Key>>, None::<JoinHandle<Outcome>>);
+    let mut asking = None::<JoinHandle<Option<denied::Answers>>>;
     loop {
         if attaching.is_none()
             && let Some(wanted) = keeper.take_due()
         {
             attaching = Some(tokio::spawn(call(request(&keeper.options, wanted))));
         }
-        let wake = keeper.wake(attaching.is_some());
+        if asking.is_none()
+            && let Some((path, places)) = keeper.take_round()
+        {
+            asking = Some(tokio::spawn(async move { denied::round(&path, &places).await.ok() }));
+        }
+        let wake = keeper.wake(attaching.is_some(), asking.is_some());
         let attached = async {
             match &mut attaching {
                 Some(handle) => handle.await.unwrap_or_else(|error| Outcome::Failed(error.to_string())),
+                None => pending().await,
+            }
+        };
+        let asked = async {
+            match &mut asking {
+                Some(handle) => handle.await.ok().flatten(),
                 None => pending().await,
             }
         };
@@ -66,7 +79,12 @@ pub async fn run(options: Options, mut input: watch::Receiver<Input>, output: wa
             outcome = attached => {
                 attaching = None;
                 // The old sockets hold a namespace that may be gone.
+                asking = None;
                 echo = keeper.attached(outcome);
+            }
+            answers = asked => {
+                asking = None;
+                keeper.asked(answers.as_ref());
             }
             key = answer => keeper.schedule.answered(&key, keeper.now()),
             () = sleep_until(wake) => {}
@@ -86,6 +104,7 @@ struct Keeper {
     start: Instant,
     input: Input,
     schedule: Schedule,
+    rounds: Rounds,
     /// The endpoint, or why there is none.
     endpoint: Result<Endpoint, Missing>,
     /// Since when the plugins refuse it.
@@ -114,6 +133,7 @@ impl Keeper {
             start: now,
             input: Input::default(),
             schedule: Schedule::new(),
+            rounds: Rounds::default(),
             endpoint: Err(missing),
             refused: None,
             wanted: None,
@@ -137,7 +157,11 @@ impl Keeper {
     }
 
     fn take(&mut self, input: Input) {
+        let has_other_table = self.input.probed != input.probed;
         self.input = input;
+        if has_other_table {
+            self.rounds.suspect();
+        }
         if self.input.wanted != self.wanted && !self.is_off() {
             (self.due, self.failures) = (Some(Instant::now()), 0);
         }
@@ -153,6 +177,29 @@ impl Keeper {
         self.has_changed = true;
     }
 
+    /// When the next round is due. There is none while the table lacks the endpoint's addresses.
+    fn round_due(&self) -> Option<Instant> {
+        let entries = self.endpoint.as_ref().ok()?.entries();
+        let is_in_table = !entries.is_empty() && self.input.probed.as_ref() == Some(&entries);
+        self.rounds.due().filter(|_| is_in_table).map(|mono| self.start + mono)
+    }
+
+    /// The round that is due: the namespace and the addresses.
+    fn take_round(&mut self) -> Option<(PathBuf, Vec<Place>)> {
+        self.round_due().filter(|due| *due <= Instant::now())?;
+        self.rounds.begin();
+        let places = self.endpoint.as_ref().ok()?.places.clone();
+        Some((self.options.seen(Path::new(NETNS[0])), places))
+    }
+
+    fn asked(&mut self, answers: Option<&denied::Answers>) {
+        match answers {
+            Some(answers) => self.rounds.take(answers, self.now()),
+            None => self.rounds.failed(self.now()),
+        }
+        self.has_changed = true;
+    }
+
     /// The endpoint that the process should make now.
     fn take_due(&mut self) -> Option<Option<Wanted>> {
         self.due.take_if(|due| *due <= Instant::now())?;
@@ -160,7 +207,7 @@ impl Keeper {
         Some(self.wanted.clone())
     }
 
-    fn attached(&mut self, outcome: Outcome) -> Option<Echo> {
+    fn attached(&mut self, outcome: Outcome) -> Option<Echo<Key>> {
         let former = self.endpoint.clone();
         let path = self.options.seen(Path::new(NETNS[0]));
         let is_refused = matches!(outcome, Outcome::Refused(_));
@@ -195,6 +242,10 @@ impl Keeper {
             }
         };
         self.endpoint = endpoint;
+        if self.endpoint != former {
+            self.rounds.forget();
+        }
+        self.rounds.suspect();
         if self.endpoint != former && !self.is_off() {
             match &self.endpoint {
                 Ok(endpoint) => log!("health endpoint: {endpoint}"),
@@ -208,10 +259,10 @@ impl Keeper {
         echo
     }
 
-    async fn ask(&mut self, echo: &mut Echo) {
+    async fn ask(&mut self, echo: &mut Echo<Key>) {
         self.schedule.expire(self.now());
         while let Some((key, target)) = self.schedule.next(self.now()) {
-            if let Err(error) = echo.send(key.clone(), target).await {
+            if let Err(error) = echo.send(key.clone(), target, &[]).await {
                 let why = format!("cannot send {} bytes to {}: {error}", target.size, target.address);
                 self.schedule.failed(&key, self.now(), why);
             }
@@ -219,7 +270,7 @@ impl Keeper {
     }
 
     /// Has the endpoint made again if it is damaged, or removed if pods need its addresses.
-    fn look(&mut self, echo: Option<&Echo>) {
+    fn look(&mut self, echo: Option<&Echo<Key>>) {
         let now = Instant::now();
         let is_doubtful = IpFamily::ALL.into_iter().any(|family| {
             [Key::Gateway(family), Key::Forwarded(family)]
@@ -252,7 +303,7 @@ impl Keeper {
         fixed + each * u32::try_from(self.input.peers.len()).unwrap_or(u32::MAX)
     }
 
-    fn wake(&self, is_attaching: bool) -> Instant {
+    fn wake(&self, is_attaching: bool, is_asking: bool) -> Instant {
         let now = Instant::now();
         let next = self.schedule.wake().map(|mono| self.start + mono);
         let look = (self.endpoint.is_ok() || self.is_denied).then(|| self.looked + LOOK);
@@ -261,7 +312,8 @@ impl Keeper {
             false => self.endpoint.is_ok().then(|| self.published + self.gap(AGES)),
         };
         let due = self.due.filter(|_| !is_attaching);
-        [next, look, publish, due].into_iter().flatten().min().unwrap_or(now + LONG)
+        let round = self.round_due().filter(|_| !is_asking);
+        [next, look, publish, due, round].into_iter().flatten().min().unwrap_or(now + LONG)
     }
 
     fn publish(&mut self) {
@@ -269,7 +321,7 @@ impl Keeper {
         let waited = self.published.elapsed();
         if waited >= self.gap(if self.has_changed { CHANGES } else { AGES }) {
             (self.published, self.has_changed) = (Instant::now(), false);
-            let new = proofs(self.endpoint.as_ref(), &self.input, &self.schedule);
+            let new = proofs(self.endpoint.as_ref(), &self.input, &self.schedule, &self.rounds);
             self.output.send_if_modified(|former| {
                 let differs = *former != new;
                 *former = new;

@@ -20,6 +20,9 @@ pub struct Health {
     pub links: Vec<String>,
     /// This node.
     pub local: Vec<Row>,
+    /// Whether the table of the policies judges the packets of this node's pods; empty with `--policy off`.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub policies: Vec<Row>,
     /// The other nodes.
     pub peers: Vec<Row>,
 }
@@ -62,6 +65,7 @@ impl From<&Proofs> for Health {
             addresses: places.map(|place| place.address).collect(),
             links: proofs.endpoint.iter().flat_map(|endpoint| endpoint.links.clone()).collect(),
             local: proofs.local.iter().map(|of| row("", of)).collect(),
+            policies: proofs.policies.iter().map(|of| row("", of)).collect(),
             peers: peers.collect(),
         }
     }
@@ -83,11 +87,12 @@ impl Health {
                 self.peers.len()
             ));
         }
-        for row in &self.local {
-            let line = Line::new(format_args!("pods of this node, {}: {}", row.family, row.to_text(now)))
-                .to_string();
-            text.push_str(&line);
-            text.push('\n');
+        for (of, rows) in [("pods", &self.local), ("policies", &self.policies)] {
+            for row in rows {
+                let line = Line::new(format_args!("{of} of this node, {}: {}", row.family, row.to_text(now)));
+                text.push_str(&line.to_string());
+                text.push('\n');
+            }
         }
         text
     }
@@ -141,12 +146,13 @@ mod tests {
         let mut proofs = Proofs::none();
         proofs.local = [(v4, Proof::Proved { at: at(90) }), (v6, Proof::Unknown("it is off".into()))].into();
         let lost = Proof::Lost { since: at(60), why: "no answer".into() };
+        proofs.policies = [(v4, Proof::Proved { at: at(99) })].into();
         proofs.peers.insert("b".into(), [(v4, Proof::Proved { at: at(30) }), (v6, lost)].into());
         let text = Health::from(&proofs).to_text(at(100));
         assert_eq!(
             text,
             "no health endpoint\nother nodes: 1 of 2 proved, the oldest 70 s ago\npods of this node, IPv4: 10 s ago\n\
-             pods of this node, IPv6: unknown: it is off\n"
+             pods of this node, IPv6: unknown: it is off\npolicies of this node, IPv4: 1 s ago\n"
         );
     }
 }

@@ -23,6 +23,15 @@ pub struct Policy {
     pub undecided: Vec<String>,
     /// What in policies is not understood: it allows nothing. The first ones.
     pub faults: Vec<String>,
+    /// How many there are besides these.
+    #[serde(default)]
+    pub more: usize,
+    /// What in policies is probably not meant. The first ones.
+    #[serde(default)]
+    pub doubts: Vec<String>,
+    /// The pods of this node that cannot be read: each policy of their namespaces isolates them. The first ones.
+    #[serde(default)]
+    pub closed: Vec<String>,
     /// Why the policies are not followed; what is known holds.
     pub away: Vec<String>,
     /// The kernel lets other programs change the table.
@@ -38,6 +47,9 @@ impl From<&Report> for Policy {
             oldest: report.oldest.map(|at| humantime::format_rfc3339_seconds(at).to_string()),
             undecided: report.undecided.clone(),
             faults: report.faults.iter().map(ToString::to_string).collect(),
+            more: report.more(),
+            doubts: report.doubts.iter().map(ToString::to_string).collect(),
+            closed: report.closed.clone(),
             away: report.away.clone(),
             is_plain: report.is_plain,
         }
@@ -47,7 +59,8 @@ impl From<&Report> for Policy {
 impl Policy {
     /// The lines of `ferrule-node status`.
     pub(super) fn to_text(&self) -> String {
-        let Policy { policies, isolated, waiting, oldest, undecided, faults, away, is_plain } = self;
+        let Policy { policies, isolated, waiting, oldest, undecided, away, is_plain, .. } = self;
+        let Policy { faults, more, doubts, closed, .. } = self;
         let mut text =
             format!("policies: {policies}, {isolated} addresses of this node's pods are isolated\n");
         let mut line = |shown: std::fmt::Arguments<'_>| {
@@ -65,6 +78,18 @@ impl Policy {
         }
         for fault in faults {
             line(format_args!("policies: {fault}"));
+        }
+        if *more > 0 {
+            line(format_args!("policies: … and {more} more"));
+        }
+        for doubt in doubts {
+            line(format_args!("policies: is it meant? {doubt}"));
+        }
+        if !closed.is_empty() {
+            line(format_args!(
+                "policies: pods that cannot be read, so each policy of their namespaces isolates them: {}",
+                closed.join(", ")
+            ));
         }
         if *is_plain {
             line(format_args!(

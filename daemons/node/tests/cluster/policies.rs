@@ -20,18 +20,18 @@ fn pod_path(namespace: &str, name: &str) -> String {
 }
 
 impl Cluster {
-    fn namespace(&self, name: &str, labels: &Value) {
+    pub(crate) fn namespace(&self, name: &str, labels: &Value) {
         let object = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"labels": labels}});
         self.store.put(&format!("/api/v1/namespaces/{name}"), object);
     }
 
-    fn policy(&self, spec: &Value) {
+    pub(crate) fn policy(&self, spec: &Value) {
         let object = json!({"kind": "NetworkPolicy", "apiVersion": "networking.k8s.io/v1", "spec": spec});
         self.store.put(POLICY, object);
     }
 
     /// The scheduler's part, then the runtime's. The label `app` is the name.
-    fn start<'m>(&self, member: &'m Member, namespace: &str, name: &str) -> Running<'m> {
+    pub(crate) fn start<'m>(&self, member: &'m Member, namespace: &str, name: &str) -> Running<'m> {
         let object = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"labels": {"app": name}},
             "spec": {"nodeName": member.name}, "status": {"phase": "Pending"}});
         self.store.put(&pod_path(namespace, name), object);
@@ -44,7 +44,7 @@ impl Cluster {
     }
 
     /// The kubelet's part, some seconds later: the other nodes learn the addresses.
-    fn report(&self, namespace: &str, name: &str, running: &Running<'_>) {
+    pub(crate) fn report(&self, namespace: &str, name: &str, running: &Running<'_>) {
         let addresses: Vec<Value> =
             running.addresses.iter().map(|ip| json!({"ip": ip.to_string()})).collect();
         let status = json!({"phase": "Running", "podIP": addresses[0]["ip"], "podIPs": addresses});
@@ -82,7 +82,7 @@ fn figure(member: &Member, name: &str) -> Option<u64> {
 }
 
 /// Waits until the node's policies are as these figures say.
-fn until(member: &Member, undecided: u64, isolated: u64) {
+pub(crate) fn until(member: &Member, undecided: u64, isolated: u64) {
     let names = ["active", "undecided_pods", "isolated_addresses"];
     wait(
         &format!("{}: {undecided} undecided, {isolated} isolated", member.name),
@@ -92,7 +92,7 @@ fn until(member: &Member, undecided: u64, isolated: u64) {
 }
 
 /// Ends [`knock`], also if an assertion fails.
-struct Over<'a>(&'a AtomicBool);
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {

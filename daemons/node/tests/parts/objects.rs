@@ -113,7 +113,7 @@ impl World {
             ["x", "--longest-pause", "1", "--watch-idle", idle, "--kubeconfig", kubeconfig.to_str().unwrap()];
         let options = Arguments::parse_from(words).options;
         let (runtime, (sender, told)) = (runtime(), objects::channel());
-        runtime.spawn(api::follow_objects(options, "n1".to_owned(), Arc::default(), sender));
+        runtime.spawn(api::follow_objects(options, "n1".to_owned(), Arc::default(), sender, false));
         World { runtime, store, server, told, known: Known::default(), _folder: folder }
     }
 

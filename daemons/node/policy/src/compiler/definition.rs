@@ -111,6 +111,16 @@ impl Definition {
         self.address(pod).map(|address| self.elements_at(pod, address)).unwrap_or_default()
     }
 
+    /// The protocol and the name of the ports that it is of.
+    pub(crate) fn named(&self) -> Option<(Protocol, &str)> {
+        self.named.as_ref().map(|(protocol, name)| (*protocol, &**name))
+    }
+
+    /// Whether the pod is one of its peers, also without such a port.
+    pub(crate) fn is_peer(&self, cluster: &Cluster, pod: &KnownPod) -> bool {
+        self.address(pod).is_some_and(|address| self.has(cluster, pod, address))
+    }
+
     fn address(&self, pod: &KnownPod) -> Option<IpAddr> {
         pod.addresses.all().find(|address| pod.has_part && IpFamily::of(*address) == self.family)
     }

@@ -3,6 +3,7 @@
 mod block;
 mod chain;
 mod definition;
+mod doubts;
 mod live;
 mod parts;
 mod selected;
@@ -19,6 +20,7 @@ use crate::name::Name;
 use crate::ruleset::{Change, Entry, MapChange, Ruleset};
 
 use chain::Built;
+pub use doubts::Doubt;
 use live::Live;
 use parts::Parts;
 use selected::Cache;

@@ -2,6 +2,7 @@
 
 mod broken;
 mod changes;
+mod doubts;
 mod interpreter;
 mod kit;
 mod random;

@@ -1,5 +1,6 @@
 //! Pods.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ferrule_node_policy::model::{self, Addresses, NamedPort, Protocol};
@@ -78,12 +79,20 @@ impl Read for Pod {
         let init = spec.init_containers.into_iter().flatten().filter(lasting);
         let containers = spec.containers.into_iter().flatten().chain(init);
         let ports = containers.flat_map(|container| container.ports.into_iter().flatten());
+        let local = spec.node_name == node;
+        let (labels, unread) = match labels(metadata.labels) {
+            Ok(labels) => (labels, None),
+            // It has an address on this node.
+            Err(why) if local => (BTreeMap::new(), Some(why)),
+            Err(why) => return Err(why),
+        };
         Ok(Told::Pod(model::Pod {
-            labels: labels(metadata.labels)?,
+            labels,
+            unread,
             ports: ports.filter_map(named).take(MAX_PORTS).collect(),
             addresses: addresses(&status),
             ended: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
-            local: spec.node_name == node,
+            local,
             host_network: spec.host_network,
             mirror_of: metadata.annotations.and_then(|annotations| annotations.mirror_of),
             namespace: metadata.namespace,
@@ -170,8 +179,17 @@ mod tests {
     #[test]
     fn too_many_labels_and_ports() {
         let labels: Vec<_> = (0..500).map(|number| format!("\"{number:040}\":\"{number:040}\"")).collect();
-        let text = format!(r#"{{"metadata":{{"name":"a","labels":{{{}}}}}}}"#, labels.join(","));
-        assert_eq!(told(&text), Err("its labels have 40000 bytes".to_owned()));
+        let of = |node: &str| {
+            let labels = labels.join(",");
+            told(&format!(
+                r#"{{"metadata":{{"name":"a","labels":{{{labels}}}}},"spec":{{"nodeName":"{node}"}},"status":{{"podIP":"10.0.0.7"}}}}"#
+            ))
+        };
+        let why = "its labels have 40000 bytes".to_owned();
+        assert_eq!(of("n2"), Err(why.clone()));
+        // One of this node is not passed over: it may have been there before the plugin.
+        let own = of("n1").unwrap();
+        assert_eq!((own.unread, own.labels.len(), own.addresses.v4), (Some(why), 0, "10.0.0.7".parse().ok()));
         let ports: Vec<_> =
             (1..=500).map(|number| format!(r#"{{"name":"p{number}","containerPort":{number}}}"#)).collect();
         let text = format!(

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant, SystemTime};
 use ferrule_kernel::sysctl;
 
 use super::State;
-use crate::api::Report;
+use crate::api;
 use crate::cluster::{HEALTH_ANNOTATION, Health, Peers, Published};
 use crate::daemon::report;
+use crate::policy::Report;
 use crate::proof::{self, Proofs};
 use crate::word::{Code, Reason};
 use crate::{conflist, status, word};
@@ -26,6 +27,12 @@ impl State {
     /// Takes what the health endpoint has found.
     pub(in crate::daemon) fn prove(&mut self, proofs: Proofs) {
         self.proofs = proofs;
+        let probed = self.proofs.endpoint.as_ref().map(proof::Endpoint::entries).unwrap_or_default();
+        self.probed.send_if_modified(|former| {
+            let differs = *former != probed;
+            *former = probed;
+            differs
+        });
         self.announce_health();
         self.publish(false, None);
     }
@@ -39,6 +46,7 @@ impl State {
         let is_in_place = self.status.conflist.written || conflist.is_none();
         let mut new = proof::Input::new(&self.plan, peers, conflist);
         self.input.send_if_modified(|former| {
+            new.probed = self.policy.as_ref().map(|report| report.probed.clone());
             if !is_in_place {
                 new.wanted.clone_from(&former.wanted);
             }
@@ -68,7 +76,7 @@ impl State {
         if self.published.as_ref() == Some(&value) {
             return;
         }
-        let report = Report::Annotation { name: HEALTH_ANNOTATION, value: value.clone() };
+        let report = api::Report::Annotation { name: HEALTH_ANNOTATION, value: value.clone() };
         if self.reports.try_send(report).is_ok() {
             self.published = Some(value);
         }
@@ -115,7 +123,8 @@ impl State {
             report::figures(figures, &self.status, routes);
             self.voice.figures(figures, &proofs);
             figures.problems = self.problems.len();
-            figures.policy.clone_from(&self.policy);
+            figures.policy =
+                self.policy.clone().map(|report| Report { is_proved: self.is_policy_proved(), ..report });
             figures.failures += u64::from(has_failed);
             if let Some((begin, requests)) = work {
                 figures.syncs += 1;

@@ -12,7 +12,8 @@ use cni_lab::{Place as _, TIMEOUT, eventually};
 use ferrule_node::policy::objects::{Kind, Told};
 use ferrule_node::policy::{cleanup, stand_down};
 use ferrule_node_policy::model;
-use ferrule_node_policy::model::{NetworkPolicy, Peer, Port, PortValue, Rule};
+use ferrule_node_policy::model::{Direction, NetworkPolicy, Peer, Port, PortValue, Rule};
+use ferrule_node_policy::ruleset::Entry;
 use ferrule_policy_kit::isolated::PATH;
 
 use rig::{Rig, Talk, Try, block, from, key, number, object, pods, policy, port, try_all};
@@ -134,6 +135,15 @@ fn policies_hold_from_the_announcement_on() {
         ended.retain(|talk| !matches!(talk, Talk::Both(..)));
         assert!(eventually(TIMEOUT, pings), "a rule without ports matches ICMP");
     }
+
+    // A pod that is isolated comes before the health endpoint of its address.
+    let entry = Entry { direction: Direction::Ingress, pod: client.addresses[0] };
+    rig.endpoint.send_replace([entry].into());
+    rig.wait("the endpoint is in the maps", |report| report.probed.contains(&entry));
+    rig.tell([Told::Policy(policy("shop", "client", "client"))]);
+    rig.wait("the pod is", |report| report.isolated == 4 && report.probed.is_empty() && report.is_good());
+    rig.tell([Told::Gone(Kind::Policies, key("shop", "client"))]);
+    rig.wait("the endpoint is again", |report| report.isolated == 2 && report.probed.contains(&entry));
 }
 
 #[test]
@@ -161,12 +171,16 @@ fn ends_and_restarts() {
         egress: vec![Rule { peers, ports }],
         ..policy("shop", "out", "web")
     };
-    let named =
-        egress(vec![pods(&[("app", "client")])], vec![port("TCP", PortValue::Name("web".into()), None)]);
-    rig.listed(&["shop", "tools"], &[named], &[object("shop", "client"), object("shop", "web")]);
+    let first = egress(vec![pods(&[("app", "client")])], vec![number("TCP", 82)]);
+    rig.listed(&["shop", "tools"], &[first], &[object("shop", "client"), object("shop", "web")]);
     rig.wait_isolated("ferrule-policy 1\nshop egress\nend\n");
     let (web, client) = (rig.add("shop", "web"), rig.add("shop", "client"));
     rig.wait("released", |report| report.waiting == 0 && report.is_good() && report.isolated == 2);
+    let doubts: Vec<String> = rig.report().doubts.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        doubts,
+        ["shop/out: egress: no policy of these pods allows port 53, so they resolve no names"]
+    );
     for place in &rig.world.outside {
         serve(place, "outside", 80);
     }

@@ -1,7 +1,7 @@
 //! A node with the plugin `policy` and the thread that enforces, objects of the API, and those who try to get through.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
@@ -14,9 +14,10 @@ use ferrule_node::policy::objects::{Key, Kind, Names, Told, channel};
 use ferrule_node::policy::{Handle, Report, spawn};
 use ferrule_node_policy::model;
 use ferrule_node_policy::model::{NetworkPolicy, Peer, Port, PortValue};
+use ferrule_node_policy::ruleset::Entry;
 use ferrule_policy_kit::isolated::PATH;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 /// No answer within this time is none.
 pub(crate) const MOMENT: Duration = Duration::from_millis(200);
@@ -25,6 +26,8 @@ pub(crate) struct Rig {
     pub(crate) world: World,
     network: Network,
     daemon: RefCell<Option<(mpsc::Sender<Told>, Handle)>>,
+    /// The health endpoint's addresses.
+    pub(crate) endpoint: watch::Sender<BTreeSet<Entry>>,
 }
 
 /// A started pod.
@@ -93,12 +96,14 @@ impl Rig {
             world: World::new(plugins),
             network: Network::from_value(&list).unwrap(),
             daemon: RefCell::default(),
+            endpoint: watch::Sender::default(),
         }
     }
 
     pub(crate) fn start_daemon(&self) {
         let (sender, receiver) = channel();
-        let handle = self.world.node.run(|| spawn(PATH.into(), receiver)).unwrap().unwrap();
+        let endpoint = self.endpoint.subscribe();
+        let handle = self.world.node.run(|| spawn(PATH.into(), receiver, endpoint)).unwrap().unwrap();
         self.daemon.replace(Some((sender, handle)));
     }
 

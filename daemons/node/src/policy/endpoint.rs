@@ -1,0 +1,64 @@
+//! The health endpoint in the maps, in a pod's place: it sends and gets everything but marked echo requests. With these `proof` finds whether
+//! the table judges the packets of pods.
+
+use std::collections::BTreeSet;
+
+use ferrule_kernel::ip::{IpFamily, octets};
+use ferrule_kernel::nftables::{Batch, Element, Value, Verdict};
+use ferrule_node_policy::ruleset::Entry;
+use ferrule_node_policy::{Change, Ruleset};
+
+use super::layout::{TABLE, map, probe};
+
+/// Its addresses: one that sends and one that receives, in each family.
+#[derive(Debug, Default)]
+pub(super) struct Endpoint {
+    wanted: BTreeSet<Entry>,
+    made: BTreeSet<Entry>,
+}
+
+impl Endpoint {
+    pub(super) fn want(&mut self, entries: BTreeSet<Entry>) {
+        self.wanted = entries;
+    }
+
+    /// What the maps have of it.
+    pub(super) fn made(&self) -> &BTreeSet<Entry> {
+        &self.made
+    }
+
+    /// Adds it to the batch that makes the table.
+    pub(super) fn push(&mut self, ruleset: &Ruleset, batch: &mut Batch) {
+        self.made = BTreeSet::new();
+        self.follow(ruleset, batch);
+    }
+
+    /// Makes room for pods of this change that have one of its addresses by now.
+    pub(super) fn give_way(&mut self, change: &Change, batch: &mut Batch) {
+        let (taken, kept) = self.made.iter().partition(|entry| change.maps.contains_key(entry));
+        let taken: BTreeSet<Entry> = taken;
+        self.made = kept;
+        taken.iter().for_each(|entry| delete(batch, entry));
+    }
+
+    /// Adds what is missing, and removes what is not wanted any more.
+    pub(super) fn follow(&mut self, ruleset: &Ruleset, batch: &mut Batch) {
+        let mut wanted = self.wanted.clone();
+        wanted.retain(|entry| !ruleset.maps.contains_key(entry));
+        self.made.difference(&wanted).for_each(|entry| delete(batch, entry));
+        for entry in wanted.difference(&self.made) {
+            let value = Some(Value::Verdict(Verdict::Jump(probe(entry.direction).to_owned())));
+            let element = Element { value, ..Element::new(octets(entry.pod)) };
+            batch.add_elements(TABLE, set(entry), &[element]);
+        }
+        self.made = wanted;
+    }
+}
+
+fn set(entry: &Entry) -> &'static str {
+    map(entry.direction, IpFamily::of(entry.pod))
+}
+
+fn delete(batch: &mut Batch, entry: &Entry) {
+    batch.delete_elements(TABLE, set(entry), &[octets(entry.pod)]);
+}
