@@ -20,6 +20,7 @@ use super::flows::{self, Cut};
 use super::former::{Former, is_over};
 use super::hosts::Hosts;
 use super::layout::{self, TABLE};
+use super::links::Links;
 use super::objects::{Key, Kind, Listed, Told};
 use super::record::Record;
 use super::release::{self, AnnouncedPods};
@@ -66,6 +67,7 @@ pub(super) struct Enforcer {
     /// The plugin's table has changed in another way than by elements.
     is_relisted: bool,
     former: Former,
+    links: Links,
     /// The addresses that were isolated or closed in a table of before.
     before: BTreeSet<IpAddr>,
     cut: Cut,
@@ -94,6 +96,7 @@ impl Enforcer {
             news: News::new(),
             is_relisted: false,
             former: Former::default(),
+            links: Links::default(),
             before: BTreeSet::new(),
             cut: Cut::default(),
             record: Record::open(path),
@@ -192,6 +195,8 @@ impl Enforcer {
             _ => self.make_all()?,
         }
         self.expire()?;
+        let Enforcer { links, compiler, former, hosts, owner, .. } = self;
+        links.follow(compiler, former, hosts, owner).context("follow the links of pods")?;
         self.release()?;
         Ok(None)
     }
@@ -260,11 +265,13 @@ impl Enforcer {
         let wanted = self.wanted();
         self.record.widen(&wanted);
         self.former.adopt(std::mem::take(&mut self.before), &self.compiler, &self.hosts);
-        let Enforcer { pods, former, cut, owner, compiler, .. } = self;
+        self.links = self.links.next(&self.compiler, &self.former, &mut self.hosts)?;
+        let Enforcer { pods, former, links, cut, owner, compiler, .. } = self;
         let everything = Ruleset::default().difference(compiler.ruleset());
         let fill = |batch: &mut Batch, id| {
             pods.undecided.push(batch);
             former.push(batch);
+            Links::default().change(links, batch);
             cut.push(batch);
             encode::push(batch, &everything, compiler.ruleset(), id);
         };

@@ -4,6 +4,7 @@
 //! - `layout` and `encode` say what the table `inet ferrule_policy` contains; `table` is the table in the kernel.
 //! - `undecided` has the pods that the plugin `policy` has announced in `inet ferrule_pods`; `release` decides them.
 //! - `former` has the pods that have ended and still have a link.
+//! - `links` has the addresses and links of this node's pods.
 //! - `flows` ends the flows that a change denies; `hosts` knows which pods have a route.
 //! - `record` is the file of isolated namespaces.
 //! - `enforcer` puts the steps in order, `thread` waits for messages.
@@ -21,6 +22,7 @@ mod former;
 mod hosts;
 mod ipvs;
 mod layout;
+mod links;
 pub mod objects;
 mod record;
 mod release;
