@@ -5,9 +5,11 @@
 mod common;
 
 use common::{isolated, ruleset};
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Mac;
 use ferrule_kernel::nftables::matches::{
-    End, address, ct_bits, family_of, input_interface, input_interface_of, set_mark_bit, source_mac,
+    End, address, ct_bits, family_of, input_interface, input_interface_of, read_address, set_mark_bit,
+    source_mac,
 };
 use ferrule_kernel::nftables::{
     Batch, ChainType, CmpOp, CtKey, DataType, Element, Expr, Family, Hook, HookPoint, MetaKey, Policy,
@@ -136,18 +138,25 @@ fn nft_prints_pairs_of_interfaces_states_and_the_order_of_inserted_rules() {
             Expr::NotIn { set: "pairs".to_owned(), from: Register::R1 },
         ];
         let last = |exprs: &[Expr]| [exprs, &verdict(Verdict::Drop)].concat();
+        let own_error = [
+            read_address(End::Source, IpFamily::V4),
+            Expr::CtSource { family: IpFamily::V4, is_reply: true, to: Register::word(1) },
+            Expr::Lookup { set: "ends".to_owned(), from: Register::R1, to: None },
+        ];
         let mut key = [[0; 16]; 2];
         key[0][..4].copy_from_slice(b"cni0");
         key[1][..4].copy_from_slice(b"cni1");
         let mut batch = Batch::new();
         batch.add_table(TABLE, None).add_set(TABLE, "pairs", 1, &[DataType::IfName; 2], None);
         batch.add_elements(TABLE, "pairs", &[Element::new(key.concat())]);
+        batch.add_set(TABLE, "ends", 2, &[DataType::Ipv4Addr; 2], None);
         batch.add_chain(TABLE, "forward", Some(hook), None);
         batch.add_rule(TABLE, "forward", &last(&pair), None);
         batch.add_rule(TABLE, "forward", &last(&ct_bits(CtKey::State, STATE_KNOWN, true)), None);
+        batch.add_rule(TABLE, "forward", &last(&own_error), None);
         batch.commit(socket).unwrap();
         let found = rules(socket, TABLE, "forward").unwrap();
-        assert_eq!(found[0].decode(), Some(last(&pair)));
+        assert_eq!([found[0].decode(), found[2].decode()], [Some(last(&pair)), Some(last(&own_error))]);
         let mut batch = Batch::new();
         batch.insert_rule(
             TABLE,
@@ -160,9 +169,11 @@ fn nft_prints_pairs_of_interfaces_states_and_the_order_of_inserted_rules() {
         assert_eq!(
             ruleset(),
             "table inet test {\n\tset pairs {\n\t\ttype ifname . ifname\n\t\telements = { \"cni0\" . \"cni1\" }\n\t}\n\n\
+            \tset ends {\n\t\ttype ipv4_addr . ipv4_addr\n\t}\n\n\
             \tchain forward {\n\t\ttype filter hook forward priority filter - 5; policy drop;\n\
             \t\tmeta mark set meta mark | 0x00100000\n\t\tiifname . oifname != @pairs drop\n\
-            \t\tct status ! dnat drop\n\t\tct state established,related drop\n\t}\n}\n"
+            \t\tct status ! dnat drop\n\t\tct state established,related drop\n\
+            \t\t@nh,96,32 . ct reply ip saddr @ends drop\n\t}\n}\n"
         );
         let base = chains(socket, &[(TABLE, "forward")]).unwrap()[0].unwrap().base.unwrap();
         assert!(base.is(&hook) && base.drops && base.is_on(HookPoint::Forward));

@@ -2,8 +2,8 @@
 //! one.
 
 use super::encode::{
-    DATA_VALUE, DATA_VERDICT, DYNSET_EXPR, DYNSET_UPDATE, FIB_RESULT_LINK, FIB_RESULT_TYPE, IMMEDIATE_DATA,
-    LOOKUP_INVERTED, NAME, VERDICT_CHAIN,
+    CT_SOURCE, DATA_VALUE, DATA_VERDICT, DYNSET_EXPR, DYNSET_UPDATE, FIB_RESULT_LINK, FIB_RESULT_TYPE,
+    IMMEDIATE_DATA, LOOKUP_INVERTED, NAME, VERDICT_CHAIN,
 };
 use super::expr::{CmpOp, CtKey, Expr, MetaKey, PayloadBase, Register, Verdict, Xt};
 use super::read::RawExpr;
@@ -53,11 +53,18 @@ impl RawExpr {
                 Some(from) => Some(Expr::SetMeta { key: meta_key()?, from }),
                 None => Some(Expr::Meta { key: meta_key()?, to: data.register(1)? }),
             },
-            // NFTA_CT_DIRECTION selects the value of one direction, which Expr does not model.
-            "ct" if data.number(3).is_none() => Some(Expr::Ct {
-                key: CT_KEYS.into_iter().find(|key| is(2, *key as u32))?,
-                to: data.register(1)?,
-            }),
+            // NFTA_CT_DIRECTION
+            "ct" => match find_attr(data.0, 3) {
+                Some(direction) => Some(Expr::CtSource {
+                    family: IpFamily::ALL.into_iter().find(|of| is(2, CT_SOURCE[*of as usize]))?,
+                    is_reply: direction == [1],
+                    to: data.register(1)?,
+                }),
+                None => Some(Expr::Ct {
+                    key: CT_KEYS.into_iter().find(|key| is(2, *key as u32))?,
+                    to: data.register(1)?,
+                }),
+            },
             "fib" if is(2, FIB_RESULT_TYPE) => {
                 Some(Expr::FibType { flags: data.number(3)?, to: data.register(1)? })
             }

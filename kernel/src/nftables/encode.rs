@@ -24,6 +24,8 @@ pub(super) const FIB_RESULT_TYPE: u32 = 3;
 pub(super) const DYNSET_UPDATE: u32 = 1;
 /// `NFTA_DYNSET_EXPR`.
 pub(super) const DYNSET_EXPR: u16 = 7;
+/// `NFT_CT_SRC_IP`, `NFT_CT_SRC_IP6`.
+pub(super) const CT_SOURCE: [u32; 2] = [19, 21];
 /// `NFT_LOOKUP_F_INV`.
 pub(super) const LOOKUP_INVERTED: u32 = 1;
 /// `NF_NAT_RANGE_PROTO_SPECIFIED`.
@@ -34,7 +36,7 @@ impl Expr {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Expr::Meta { .. } | Expr::SetMeta { .. } => "meta",
-            Expr::Ct { .. } => "ct",
+            Expr::Ct { .. } | Expr::CtSource { .. } => "ct",
             Expr::FibType { .. } | Expr::FibLink { .. } => "fib",
             Expr::Payload { .. } => "payload",
             Expr::Bitwise { .. } => "bitwise",
@@ -67,6 +69,11 @@ impl Expr {
             Expr::SetMeta { key, from } => data.attr_be32(2, *key as u32).attr_be32(3, from.0),
             // NFTA_CT_DREG, _KEY
             Expr::Ct { key, to } => data.attr_be32(1, to.0).attr_be32(2, *key as u32),
+            // NFTA_CT_DIRECTION
+            Expr::CtSource { family, is_reply, to } => data
+                .attr_be32(1, to.0)
+                .attr_be32(2, CT_SOURCE[*family as usize])
+                .attr(3, &[u8::from(*is_reply)]),
             // NFTA_FIB_DREG, _RESULT (the address type), _FLAGS
             Expr::FibType { flags, to } => {
                 data.attr_be32(1, to.0).attr_be32(2, FIB_RESULT_TYPE).attr_be32(3, *flags)

@@ -53,6 +53,10 @@ pub enum CtKey {
 
 /// The states `established` and `related`.
 pub const STATE_KNOWN: u32 = 2 | 4;
+/// The state `established`.
+pub const STATE_ESTABLISHED: u32 = 2;
+/// The state `related`: an error about a connection, or a connection that another one has announced.
+pub const STATE_RELATED: u32 = 4;
 /// The connection's second direction: packets of its server.
 pub const DIRECTION_REPLY: u8 = 1;
 /// The state `new`.
@@ -153,6 +157,15 @@ pub enum Expr {
     Ct {
         /// The conntrack data.
         key: CtKey,
+        /// Destination register.
+        to: Register,
+    },
+    /// Loads the source of the packets of the connection in one direction: that of the reply is the server behind a translation.
+    CtSource {
+        /// The family of the connection.
+        family: IpFamily,
+        /// Whether it is the second direction.
+        is_reply: bool,
         /// Destination register.
         to: Register,
     },

@@ -40,7 +40,8 @@ pub use data_type::{DataType, Values, link_key, link_of};
 pub use delete_rules::delete_rules;
 pub use expr::{
     CmpOp, CtKey, DIRECTION_REPLY, Expr, FIB_DADDR, FIB_SOURCE_BY_INPUT, FULLY_RANDOM, LOCAL, MetaKey,
-    PayloadBase, Register, STATE_KNOWN, STATE_NEW, STATUS_DNAT, Verdict, Xt,
+    PayloadBase, Register, STATE_ESTABLISHED, STATE_KNOWN, STATE_NEW, STATE_RELATED, STATUS_DNAT, Verdict,
+    Xt,
 };
 pub use generation::{Generation, change, generation};
 pub use read::{

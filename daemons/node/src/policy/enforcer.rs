@@ -21,7 +21,8 @@ use super::flows::{self, Cut};
 use super::former::{Former, is_over};
 use super::hosts::Hosts;
 use super::inspect::Inspected;
-use super::layout::TABLE;
+use super::layout::{self, TABLE};
+use super::links::Links;
 use super::objects::{Key, Kind, Listed, Told};
 use super::record::Record;
 use super::release::{self, AnnouncedPods};
@@ -67,6 +68,7 @@ pub(super) struct Enforcer {
     /// The plugin's table has changed in another way than by elements.
     is_relisted: bool,
     former: Former,
+    links: Links,
     /// The addresses that were isolated or closed in a table of before.
     before: BTreeSet<IpAddr>,
     cut: Cut,
@@ -96,6 +98,7 @@ impl Enforcer {
             news: News::new(),
             is_relisted: false,
             former: Former::default(),
+            links: Links::default(),
             before: BTreeSet::new(),
             cut: Cut::default(),
             endpoint: Endpoint::default(),
@@ -195,6 +198,8 @@ impl Enforcer {
             _ => self.make_all()?,
         }
         self.expire()?;
+        let Enforcer { links, compiler, former, hosts, owner, .. } = self;
+        links.follow(compiler, former, hosts, owner).context("follow the links of pods")?;
         self.release()?;
         self.inspected.begin(&self.compiler);
         Ok(None)
@@ -264,11 +269,13 @@ impl Enforcer {
         let wanted = self.wanted();
         self.record.widen(&wanted);
         self.former.adopt(std::mem::take(&mut self.before), &self.compiler, &self.hosts);
-        let Enforcer { pods, former, cut, endpoint, owner, compiler, .. } = self;
+        self.links = self.links.next(&self.compiler, &self.former, &mut self.hosts)?;
+        let Enforcer { pods, former, links, cut, endpoint, owner, compiler, .. } = self;
         let everything = Ruleset::default().difference(compiler.ruleset());
         let fill = |batch: &mut Batch, id| {
             pods.undecided.push(batch);
             former.push(batch);
+            Links::default().change(links, batch);
             cut.push(batch);
             encode::push(batch, &everything, compiler.ruleset(), id);
             endpoint.push(compiler.ruleset(), batch);

@@ -46,6 +46,21 @@ impl Hosts {
         self.all.contains_key(&address)
     }
 
+    pub(super) fn all(&self) -> impl Iterator<Item = IpAddr> {
+        self.all.keys().copied()
+    }
+
+    /// The index of the link to the address.
+    pub(super) fn link(&self, address: IpAddr) -> Option<u32> {
+        self.all.get(&address).copied()
+    }
+
+    /// The name of a link, if it is there.
+    pub(super) fn name(&mut self, index: u32) -> Result<Option<String>> {
+        let link = self.socket.link(LinkId::Index(index)).context("read a link")?;
+        Ok(link.map(|link| link.name))
+    }
+
     /// Waits until there may be news. Safe to cancel.
     pub(super) async fn readable(&mut self) -> io::Result<()> {
         self.listener.readable().await

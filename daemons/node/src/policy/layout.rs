@@ -5,7 +5,7 @@
 //!   drop packets of a pod that has ended            former4, former6
 //!   drop packets of a pod that is not decided       ingress4 ... links: as in `inet ferrule_pods`
 //!   drop the packets of ended flows                 cut4, cut6: each packet renews its element
-//!   accept what belongs to a flow
+//!   accept what belongs to a flow                   of ICMP errors of a pod those about its own flows: pods4, pods6
 //!   accept what a pod sends to itself               self4, self6
 //!   drop TCP that begins no flow                    isolated4, isolated6
 //!   the chain of the packet's source                from4, from6
@@ -16,12 +16,15 @@
 //!
 //! A pod's chain returns what it allows, and drops everything else: so both ends must allow a packet. The node's own packets, on the hook
 //! `output`, pass none of this.
+//!
+//! From its link-local address a pod with isolated egress sends only neighbour discovery and answers to the node. The set `links_out` has its
+//! link.
 
 use ferrule_kernel::ip::IpFamily;
-use ferrule_kernel::nftables::matches::{End, ct_bits, family, read_address};
+use ferrule_kernel::nftables::matches::{End, address, ct_bits, family, read_address};
 use ferrule_kernel::nftables::{
     Batch, ChainType, CmpOp, CtKey, DIRECTION_REPLY, DataType, Expr, Family, Hook, HookPoint, MetaKey,
-    PayloadBase, Policy, Register, STATE_KNOWN, STATE_NEW, Table, Values, Verdict,
+    PayloadBase, Policy, Register, STATE_ESTABLISHED, STATE_NEW, STATE_RELATED, Table, Values, Verdict,
 };
 use ferrule_kit::fixed_chain::FixedChain;
 use ferrule_node_policy::model::Direction;
@@ -66,6 +69,14 @@ pub(super) const fn isolated(of: IpFamily) -> &'static str {
 pub(super) const fn to_itself(of: IpFamily) -> &'static str {
     ["self4", "self6"][of as usize]
 }
+
+/// The addresses of the pods of this node, each twice.
+pub(super) const fn pods(of: IpFamily) -> &'static str {
+    ["pods4", "pods6"][of as usize]
+}
+
+/// The node's ends of the links of pods whose egress is isolated.
+pub(super) const LINKS_OUT: &str = "links_out";
 
 /// Source, destination, protocol and both ports of ended flows.
 pub(super) const fn cut(of: IpFamily) -> &'static str {
@@ -152,11 +163,13 @@ pub(super) fn add_sets(batch: &mut Batch) -> u32 {
     for (name, key) in announced::SETS {
         batch.add_set(TABLE, name, id(), &[key], None);
     }
+    batch.add_set(TABLE, LINKS_OUT, id(), &[DataType::IfName], None);
     for of in IpFamily::ALL {
         let address = data_type(of);
         batch.add_set(TABLE, former(of), id(), &[address], None);
         batch.add_set(TABLE, isolated(of), id(), &[address], None);
         batch.add_set(TABLE, to_itself(of), id(), &[address, address], None);
+        batch.add_set(TABLE, pods(of), id(), &[address, address], None);
         for direction in Direction::ALL {
             batch.add_set(TABLE, map(direction, of), id(), &[address], Some(Values::Verdict));
         }
@@ -182,6 +195,7 @@ pub(super) fn chains() -> Vec<FixedChain> {
     chains.extend(Direction::ALL.map(|direction| chain(probe(direction), None, vec![of_probe(direction)])));
     for of in IpFamily::ALL {
         chains.push(chain(&format!("stray{}", digit(of)), None, stray(of)));
+        chains.push(chain(&format!("errors{}", digit(of)), None, errors(of)));
         chains.push(chain(&format!("forward{}", digit(of)), None, forward(of)));
         chains.push(chain(&format!("input{}", digit(of)), None, input(of)));
     }
@@ -219,8 +233,26 @@ fn of_cut_flow(of: IpFamily) -> Vec<Expr> {
     ]
 }
 
-fn known() -> Vec<Expr> {
-    [&ct_bits(CtKey::State, STATE_KNOWN, true)[..], &[verdict(Verdict::Accept)]].concat()
+/// Accepts packets of flows. Errors about flows have a chain.
+fn known(of: IpFamily) -> [Vec<Expr>; 2] {
+    [(STATE_ESTABLISHED, Verdict::Accept), (STATE_RELATED, Verdict::Jump(format!("errors{}", digit(of))))]
+        .map(|(state, then)| [&ct_bits(CtKey::State, state, true)[..], &[verdict(then)]].concat())
+}
+
+/// A pod may send errors about its own flows alone, a router about all. Others are judged as if no flow existed.
+fn errors(of: IpFamily) -> Vec<Vec<Expr>> {
+    let source = || address_at(End::Source, of, 0);
+    let (second, accept) = (Register::word(words(of)), || verdict(Verdict::Accept));
+    let of_router = vec![
+        source(),
+        address_at(End::Source, of, words(of)),
+        Expr::NotIn { set: pods(of).to_owned(), from: R1 },
+        accept(),
+    ];
+    let of_end = |is_reply| {
+        vec![source(), Expr::CtSource { family: of, is_reply, to: second }, in_set(pods(of)), accept()]
+    };
+    vec![of_router, of_end(false), of_end(true)]
 }
 
 fn by_map(end: End, direction: Direction, of: IpFamily) -> Vec<Expr> {
@@ -246,6 +278,7 @@ fn forward(of: IpFamily) -> Vec<Vec<Expr>> {
     ]
     .concat();
     let both = [read_address(End::Source, of), address_at(End::Destination, of, words(of))];
+    let [established, related] = known(of);
     vec![
         at(End::Source, of, former(of), Verdict::Drop),
         at(End::Destination, of, former(of), Verdict::Drop),
@@ -253,7 +286,8 @@ fn forward(of: IpFamily) -> Vec<Vec<Expr>> {
         at(End::Source, of, undecided(Direction::Egress), Verdict::Drop),
         from_undecided_link(),
         of_cut_flow(of),
-        known(),
+        established,
+        related,
         [&both[..], &[in_set(to_itself(of)), verdict(Verdict::Accept)]].concat(),
         begins_no_flow,
         by_map(End::Source, Direction::Egress, of),
@@ -273,14 +307,23 @@ fn input(of: IpFamily) -> Vec<Vec<Expr>> {
     };
     let mut rules = if of == IpFamily::V6 { NEIGHBOURS.map(neighbour).to_vec() } else { Vec::new() };
     let answers = Verdict::Goto(ANSWERS.to_owned());
+    let without_address = |source: &str| {
+        let source: Vec<Expr> =
+            source.parse().map(|network| address(End::Source, CmpOp::Eq, network)).unwrap_or_default();
+        let link = [Expr::Meta { key: MetaKey::IifName, to: R1 }, in_set(LINKS_OUT)];
+        [&source[..], &link, &[verdict(answers.clone())]].concat()
+    };
+    let [established, related] = known(of);
     rules.extend([
         at(End::Source, of, former(of), Verdict::Drop),
-        at(End::Source, of, announced::set(Direction::Egress, of), answers),
+        at(End::Source, of, announced::set(Direction::Egress, of), answers.clone()),
         from_undecided_link(),
         of_cut_flow(of),
-        known(),
-        by_map(End::Source, Direction::Egress, of),
     ]);
+    if of == IpFamily::V6 {
+        rules.extend(["fe80::/10", "::/128"].map(without_address));
+    }
+    rules.extend([established, related, by_map(End::Source, Direction::Egress, of)]);
     rules
 }
 

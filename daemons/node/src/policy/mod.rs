@@ -4,6 +4,7 @@
 //! - `layout` and `encode` say what the table `inet ferrule_policy` contains; `table` is the table in the kernel.
 //! - `undecided` has the pods that the plugin `policy` has announced in `inet ferrule_pods`; `release` decides them.
 //! - `former` has the pods that have ended and still have a link.
+//! - `links` has the addresses and links of this node's pods.
 //! - `flows` ends the flows that a change denies; `hosts` knows which pods have a route.
 //! - `endpoint` is the health endpoint, which asks whether the table judges the packets of pods.
 //! - `inspect` looks once a minute at what costs too much at each change.
@@ -25,6 +26,7 @@ mod hosts;
 mod inspect;
 mod ipvs;
 mod layout;
+mod links;
 pub mod objects;
 mod record;
 mod release;

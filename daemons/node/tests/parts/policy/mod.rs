@@ -1,6 +1,11 @@
 //! The thread that enforces NetworkPolicies, with the plugin `policy` and hand-made objects of the API.
 
+mod forms;
+mod hostile;
+mod packets;
+mod random;
 mod rig;
+mod wire;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -16,7 +21,7 @@ use ferrule_node_policy::model::{Direction, NetworkPolicy, Peer, Port, PortValue
 use ferrule_node_policy::ruleset::Entry;
 use ferrule_policy_kit::isolated::PATH;
 
-use rig::{Rig, Talk, Try, block, from, key, number, object, pods, policy, port, try_all};
+use rig::{Rig, Talk, Try, block, from, key, known, number, object, pods, policy, port, try_all};
 
 /// A change holds within this time.
 const SOON: Duration = Duration::from_secs(1);
@@ -236,20 +241,9 @@ fn ends_and_restarts() {
     rig.start_daemon();
     rig.wait("still unknown", |report| report.unknown.is_some() && report.waiting == 1);
     try_all("unknown", &[(&web_end, "udp", outside, 80, false), (&late_end, "udp", outside, 80, false)]);
-    let objects = [object("shop", "client"), object("shop", "web"), object("shop", "late")];
     let all = egress(vec![pods(&[("app", "client")])], Vec::new());
     // Without an announcement the address comes from the API.
-    let with_address = |mut pod: model::Pod, addresses: [IpAddr; 2]| {
-        for address in addresses {
-            match address {
-                IpAddr::V4(v4) => pod.addresses.v4 = Some(v4),
-                IpAddr::V6(v6) => pod.addresses.v6 = Some(v6),
-            }
-        }
-        pod
-    };
-    let [of_client, of_web, of_late] = objects;
-    let objects = [with_address(of_client, c), with_address(of_web, w), of_late];
+    let objects = [known("shop", &client), known("shop", &web), object("shop", "late")];
     rig.listed(&["shop", "tools"], std::slice::from_ref(&all), &objects);
     rig.wait("decided", |report| report.waiting == 0 && report.is_good() && report.isolated == 2);
     try_all(

@@ -80,6 +80,18 @@ pub(crate) fn object(namespace: &str, app: &str) -> model::Pod {
     }
 }
 
+/// The object of a started pod, with the addresses that the kubelet has reported.
+pub(crate) fn known(namespace: &str, started: &Started) -> model::Pod {
+    let mut pod = object(namespace, started.pod.name());
+    for address in started.addresses {
+        match address {
+            IpAddr::V4(v4) => pod.addresses.v4 = Some(v4),
+            IpAddr::V6(v6) => pod.addresses.v6 = Some(v6),
+        }
+    }
+    pod
+}
+
 pub(crate) fn key(namespace: &str, name: &str) -> Key {
     Key { namespace: namespace.into(), name: name.into() }
 }
