@@ -2,6 +2,7 @@
 
 mod broken;
 mod changes;
+mod dry;
 mod interpreter;
 mod kit;
 mod random;
