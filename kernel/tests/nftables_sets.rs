@@ -232,3 +232,42 @@ fn intervals_are_networks() {
         assert!(!ruleset().contains("10.9.0.0"));
     });
 }
+
+/// Before Linux 5.12 elements have no expressions of their set.
+#[test]
+fn each_element_has_a_counter_and_a_limit() {
+    isolated(|socket| {
+        let hook = Hook {
+            chain_type: ChainType::Filter,
+            point: HookPoint::Output,
+            priority: 0,
+            policy: Policy::Accept,
+        };
+        let exprs = [Expr::Counter, Expr::Limit { rate: 1, burst: 1 }];
+        let mut batch = Batch::new();
+        batch.add_table(TABLE, None).add_chain(TABLE, "out", Some(hook), None);
+        batch.add_set_of_exprs(TABLE, "pods", 1, DataType::Ipv4Addr, &exprs);
+        let keys = [[127, 0, 0, 1], [127, 0, 0, 2]].map(|key| Element::new(key.to_vec()));
+        batch.add_elements(TABLE, "pods", &keys);
+        let v4 = ferrule_kernel::nftables::matches::family_of([0, 0, 0, 0].into());
+        let daddr = Expr::Payload { base: PayloadBase::Network, offset: 16, len: 4, to: R1 };
+        let found = [daddr, Expr::Lookup { set: "pods".to_owned(), from: R1, to: None }, Expr::Counter];
+        batch.add_rule(TABLE, "out", &[v4.as_slice(), &found].concat(), None);
+        batch.commit(socket).unwrap();
+        std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
+        let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..1000 {
+            // The kernel tells of a packet before that nobody listens.
+            let _ = sender.send_to(b"x", "127.0.0.1:9");
+        }
+        let mut packets = |key: &[u8; 4]| {
+            find_elements(socket, TABLE, &[("pods", key)]).unwrap()[0].clone().unwrap().packets
+        };
+        let (seen, other) = (packets(&[127, 0, 0, 1]).unwrap(), packets(&[127, 0, 0, 2]));
+        assert!(seen >= 500 && other == Some(0), "{seen} {other:?}");
+        let passed = rules(socket, TABLE, "out").unwrap()[0].packets().unwrap();
+        assert!((1..seen).contains(&passed), "{passed} of {seen}");
+        let listed = ruleset();
+        assert!(listed.contains("counter limit rate 1/second burst 1 packets"), "{listed}");
+    });
+}

@@ -18,6 +18,10 @@ impl Data<'_> {
         find_attr(self.0, kind)?.try_into().ok().map(u32::from_be_bytes)
     }
 
+    fn long(&self, kind: u16) -> Option<u64> {
+        find_attr(self.0, kind)?.try_into().ok().map(u64::from_be_bytes)
+    }
+
     fn register(&self, kind: u16) -> Option<Register> {
         self.number(kind).map(Register)
     }
@@ -107,6 +111,9 @@ impl RawExpr {
                 counts.then_some(Expr::Count { set, from })
             }
             "counter" => Some(Expr::Counter),
+            "limit" if data.long(2) == Some(1) && data.is_zero(4) && data.is_zero(5) => {
+                Some(Expr::Limit { rate: data.long(1)?.try_into().ok()?, burst: data.number(3)? })
+            }
             "nat" if is(1, 1) => Some(Expr::Dnat {
                 family: if is(2, 10) { IpFamily::V6 } else { IpFamily::V4 },
                 address: data.register(3)?,
@@ -176,6 +183,7 @@ mod tests {
             Expr::FibLink { flags: FIB_SOURCE_BY_INPUT, to: r },
             Expr::Count { set: "s".to_owned(), from: r },
             Expr::Counter,
+            Expr::Limit { rate: 10, burst: 20 },
             xt::destination_is_local(),
             xt::set_mark_bit(12),
         ];

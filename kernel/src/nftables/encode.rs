@@ -45,6 +45,7 @@ impl Expr {
             Expr::Lookup { .. } | Expr::NotIn { .. } => "lookup",
             Expr::Count { .. } | Expr::Renew { .. } => "dynset",
             Expr::Counter => "counter",
+            Expr::Limit { .. } => "limit",
             Expr::Dnat { .. } => "nat",
             Expr::Masquerade { .. } => "masq",
             Expr::Xt(Xt { is_target: false, .. }) => "match",
@@ -113,6 +114,13 @@ impl Expr {
             }
             // NFTA_COUNTER_BYTES, _PACKETS
             Expr::Counter => data.attr(1, &[0; 8]).attr(2, &[0; 8]),
+            // NFTA_LIMIT_RATE, _UNIT (a second), _BURST, _TYPE (packets), _FLAGS
+            Expr::Limit { rate, burst } => data
+                .attr(1, &u64::from(*rate).to_be_bytes())
+                .attr(2, &1_u64.to_be_bytes())
+                .attr_be32(3, *burst)
+                .attr_be32(4, 0)
+                .attr_be32(5, 0),
             // NFTA_NAT_TYPE (destination), _FAMILY, _REG_ADDR_MIN, _REG_PROTO_MIN, _FLAGS
             Expr::Dnat { family, address, port } => data
                 .attr_be32(1, 1)

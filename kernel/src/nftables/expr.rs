@@ -231,6 +231,13 @@ pub enum Expr {
     },
     /// Counts the packet and its bytes. A counter that was read equals a new one.
     Counter,
+    /// Ends the rule above this number of packets a second, after the first `burst` ones.
+    Limit {
+        /// Packets a second.
+        rate: u32,
+        /// The packets that may come at once.
+        burst: u32,
+    },
     /// Translates the destination address and port of the connection.
     Dnat {
         /// The family of the connection and of the new address.

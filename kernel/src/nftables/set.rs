@@ -52,6 +52,8 @@ const ELEMENT_FLAGS: u16 = 3;
 const ELEMENT_USERDATA: u16 = 6;
 const ELEMENT_EXPR: u16 = 7;
 const ELEMENT_KEY_END: u16 = 10;
+/// Of an element with several expressions.
+const ELEMENT_EXPRS: u16 = 11;
 
 /// Elements in one request: an attribute has at most 64 KiB, and an element takes at most some 340 bytes, or 76 if it is only a key.
 const PER_REQUEST: [usize; 2] = [150, 600];
@@ -146,7 +148,10 @@ impl Element {
             last: find_attr(attributes, ELEMENT_KEY_END)
                 .and_then(|key| find_attr(key, DATA_VALUE))
                 .map(<[u8]>::to_vec),
-            packets: find_attr(attributes, ELEMENT_EXPR).and_then(|expr| read_expr(expr).packets()),
+            packets: find_attr(attributes, ELEMENT_EXPR)
+                .into_iter()
+                .chain(attrs(find_attr(attributes, ELEMENT_EXPRS).unwrap_or_default()).map(|(_, expr)| expr))
+                .find_map(|expr| read_expr(expr).packets()),
         }
     }
 

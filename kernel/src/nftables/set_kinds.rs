@@ -2,6 +2,7 @@
 
 use super::batch::{Batch, LIST_ELEMENT};
 use super::data_type::DataType;
+use super::expr::Expr;
 use super::set::{NEW_SET, SET_FLAGS, SET_ID, SET_KEY_LEN, SET_KEY_TYPE, SET_USERDATA, new_set, set_request};
 use super::{Table, userdata};
 use crate::ip::IpFamily;
@@ -11,6 +12,9 @@ use crate::netlink::message::F_CREATE;
 // NFTA_SET_*
 const SET_DESCRIPTION: u16 = 9;
 const SET_TIMEOUT: u16 = 11;
+const SET_EXPRS: u16 = 18;
+/// `NFT_SET_EXPR`: its elements have expressions. Since Linux 5.12.
+const FLAG_EXPRS: u32 = 0x100;
 // NFTA_SET_DESC_*
 const DESCRIPTION_SIZE: u16 = 1;
 const DESCRIPTION_CONCATENATION: u16 = 2;
@@ -87,6 +91,23 @@ impl Batch {
         let message = new_set(table, name, id, key, None, FLAG_TIMEOUT | FLAG_EVAL)
             .nest(SET_DESCRIPTION, |desc| desc.attr_be32(DESCRIPTION_SIZE, size))
             .attr(SET_TIMEOUT, &milliseconds.to_be_bytes());
+        self.push(format!("add set {table} {name}"), message)
+    }
+
+    /// Adds a set whose elements each have these expressions, two at most, such as a counter and a limit: a rule that finds an element
+    /// evaluates them, and ends if one of them does. Before Linux 5.12 the kernel refuses it with EINVAL. An existing one stays unchanged.
+    /// `id` as for [`Batch::add_set`].
+    pub fn add_set_of_exprs(
+        &mut self,
+        table: Table<'_>,
+        name: &str,
+        id: u32,
+        key: DataType,
+        exprs: &[Expr],
+    ) -> &mut Self {
+        let one = |list: Message, expr: &Expr| list.nest(LIST_ELEMENT, |element| expr.encode(element));
+        let message = new_set(table, name, id, &[key], None, FLAG_EXPRS)
+            .nest(SET_EXPRS, |list| exprs.iter().fold(list, one));
         self.push(format!("add set {table} {name}"), message)
     }
 

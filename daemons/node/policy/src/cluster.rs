@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use crate::model::{Addresses, ClusterNetworkPolicy, NamedPort, Namespace, NetworkPolicy, Pod};
+use crate::model::{
+    Addresses, ClusterNetworkPolicy, MODE_ANNOTATION, NamedPort, Namespace, NetworkPolicy, Pod,
+};
 use crate::pool::Pool;
 
 pub(crate) type Labels = Arc<[(Arc<str>, Arc<str>)]>;
@@ -28,14 +30,40 @@ pub struct Cluster {
     /// The addresses of pods that have a part in policies.
     claims: BTreeSet<(IpAddr, u32)>,
     locals: BTreeSet<u32>,
+    /// Nothing is denied in any namespace.
+    is_dry: bool,
 }
 
 #[derive(Debug, Default)]
 struct Space {
     /// `None` until the Namespace is known.
     labels: Option<Labels>,
+    mode: Mode,
     pods: HashMap<Box<str>, u32>,
     policies: BTreeMap<Box<str>, Arc<NetworkPolicy>>,
+}
+
+/// Whether the pods of a namespace are denied something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Mode {
+    #[default]
+    Enforce,
+    Dry,
+    /// Its annotation is not understood: policies hold. The text says why.
+    Strange(Box<str>),
+}
+
+impl Mode {
+    fn read(annotation: Option<&str>) -> Mode {
+        match annotation {
+            None | Some("enforce") => Mode::Enforce,
+            Some("dry") => Mode::Dry,
+            Some(other) => Mode::Strange(
+                format!("annotation {MODE_ANNOTATION} is {other:?}, neither dry nor enforce: policies hold")
+                    .into(),
+            ),
+        }
+    }
 }
 
 /// A pod, as it is kept.
@@ -83,6 +111,37 @@ impl KnownPod {
 }
 
 impl Cluster {
+    pub(crate) fn new(is_dry: bool) -> Cluster {
+        Cluster { is_dry, ..Cluster::default() }
+    }
+
+    pub fn is_dry_cluster(&self) -> bool {
+        self.is_dry
+    }
+
+    /// Whether the pods of the namespace are denied nothing. One that is not known is none.
+    pub fn is_dry_namespace(&self, namespace: &str) -> bool {
+        self.is_dry || self.spaces.get(namespace).is_some_and(|space| space.mode == Mode::Dry)
+    }
+
+    /// The namespaces whose annotation says so.
+    pub fn dry_namespaces(&self) -> impl Iterator<Item = &str> {
+        self.spaces.iter().filter(|(_, space)| space.mode == Mode::Dry).map(|(name, _)| &**name)
+    }
+
+    /// Whether the pod of this node that has the address is denied nothing: all pods that claim it are in such namespaces.
+    pub fn is_dry(&self, address: IpAddr) -> bool {
+        self.at(address).filter(|pod| pod.is_local()).all(|pod| self.is_dry_namespace(&pod.namespace))
+    }
+
+    /// The namespaces whose annotation is not understood, and why.
+    pub(crate) fn strange_modes(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.spaces.iter().filter_map(|(name, space)| match &space.mode {
+            Mode::Strange(why) => Some((&**name, &**why)),
+            _ => None,
+        })
+    }
+
     /// A pod of this node, or one of another node that has an address of its own.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&KnownPod> {
         self.by_id(*self.spaces.get(namespace)?.pods.get(name)?)
@@ -107,6 +166,12 @@ impl Cluster {
     /// The pods that have this address: one, but for moments.
     pub(crate) fn at(&self, address: IpAddr) -> impl Iterator<Item = &KnownPod> {
         self.claims.range((address, 0)..=(address, u32::MAX)).filter_map(|(_, id)| self.by_id(*id))
+    }
+
+    /// The pod with this address as NAMESPACE/NAME, in its first 128 bytes; the first one if there are several.
+    pub fn name_at(&self, address: IpAddr) -> Option<String> {
+        let (namespace, name) = self.names_at(address).next()?;
+        Some(format!("{namespace}/{name}"))
     }
 
     /// Their namespaces and names.
@@ -254,11 +319,15 @@ impl Cluster {
     pub(crate) fn put_namespace(&mut self, namespace: &Namespace) -> Option<Labels> {
         let labels = self.labels(&namespace.labels);
         let name = self.strings.get(namespace.name.as_str());
-        self.spaces.entry(name).or_default().labels.replace(labels)
+        let space = self.spaces.entry(name).or_default();
+        space.mode = Mode::read(namespace.mode.as_deref());
+        space.labels.replace(labels)
     }
 
     pub(crate) fn take_namespace(&mut self, name: &str) -> Option<Labels> {
-        let labels = self.spaces.get_mut(name)?.labels.take();
+        let space = self.spaces.get_mut(name)?;
+        space.mode = Mode::Enforce;
+        let labels = space.labels.take();
         self.forget_if_empty(name);
         labels
     }

@@ -4,13 +4,14 @@
 mod tier;
 mod why;
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use crate::cluster::{Cluster, KnownPod, label};
 use crate::model::{
-    ClusterNetworkPolicy, Direction, Expression, IpBlock, LabelSelector, NetworkPolicy, Peer, Port,
-    PortValue, Protocol, Rule,
+    ClusterNetworkPolicy, Direction, Directions, Expression, IpBlock, LabelSelector, NetworkPolicy, Peer,
+    Port, PortValue, Protocol, Rule,
 };
 
 use tier::Ruling;
@@ -32,6 +33,8 @@ pub struct Packet {
 pub struct Verdict<'a> {
     pub egress: Decision<'a>,
     pub ingress: Decision<'a>,
+    /// The directions in which a denial is only counted: the pod's mode is dry.
+    pub dry: Directions,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +53,7 @@ pub enum Decision<'a> {
 
 impl Verdict<'_> {
     pub fn is_allowed(&self) -> bool {
-        self.egress.is_allowed() && self.ingress.is_allowed()
+        (self.dry.egress || self.egress.is_allowed()) && (self.dry.ingress || self.ingress.is_allowed())
     }
 }
 
@@ -64,10 +67,56 @@ impl Decision<'_> {
 pub fn judge<'a>(cluster: &'a Cluster, packet: &Packet) -> Verdict<'a> {
     // A pod always reaches itself.
     if packet.source == packet.destination {
-        return Verdict { egress: Decision::NotIsolated, ingress: Decision::NotIsolated };
+        let dry = Directions::default();
+        return Verdict { egress: Decision::NotIsolated, ingress: Decision::NotIsolated, dry };
     }
     let side = |direction| Side { cluster, packet, direction }.decide();
-    Verdict { egress: side(Direction::Egress), ingress: side(Direction::Ingress) }
+    let dry =
+        Directions { ingress: cluster.is_dry(packet.destination), egress: cluster.is_dry(packet.source) };
+    Verdict { egress: side(Direction::Egress), ingress: side(Direction::Ingress), dry }
+}
+
+/// The names of the policies that may deny something in this direction to the pod of this node with the address, in the order in which they are
+/// asked. That of a ClusterNetworkPolicy has no namespace.
+pub fn denying(cluster: &Cluster, pod: IpAddr, direction: Direction) -> Vec<PolicyName<'_>> {
+    let packet = Packet { source: pod, destination: pod, protocol: 0, destination_port: 0 };
+    let side = Side { cluster, packet: &packet, direction };
+    let mut all = Vec::new();
+    for pod in cluster.at(pod).filter(|pod| pod.is_local()) {
+        let Selecting { mut admin, isolating, mut baseline, .. } = side.selecting(pod);
+        admin.retain(|policy| side.may_deny(policy));
+        baseline.retain(|policy| side.may_deny(policy));
+        all.extend(admin.into_iter().map(PolicyName::of_cluster));
+        all.extend(isolating.into_iter().map(PolicyName::of));
+        all.extend(baseline.into_iter().map(PolicyName::of_cluster));
+    }
+    all
+}
+
+/// The name of a policy; without a namespace that of a ClusterNetworkPolicy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PolicyName<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+}
+
+impl<'a> PolicyName<'a> {
+    fn of(policy: &'a NetworkPolicy) -> PolicyName<'a> {
+        PolicyName { namespace: &policy.namespace, name: &policy.name }
+    }
+
+    fn of_cluster(policy: &'a ClusterNetworkPolicy) -> PolicyName<'a> {
+        PolicyName { namespace: "", name: &policy.name }
+    }
+}
+
+impl fmt::Display for PolicyName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace {
+            "" => write!(f, "ClusterNetworkPolicy {}", self.name),
+            namespace => write!(f, "NetworkPolicy {namespace}/{}", self.name),
+        }
+    }
 }
 
 /// The policies that decide for a pod.

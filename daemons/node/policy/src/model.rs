@@ -138,7 +138,12 @@ pub enum PortValue {
 pub struct Namespace {
     pub name: String,
     pub labels: BTreeMap<String, String>,
+    /// The annotation [`MODE_ANNOTATION`].
+    pub mode: Option<String>,
 }
+
+/// On a Namespace: `dry` for its pods to be denied nothing; what would be denied is counted. Without it, and with `enforce`, policies hold.
+pub const MODE_ANNOTATION: &str = "ferrule.dev/policy";
 
 /// A Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -15,6 +15,8 @@ pub struct Ruleset {
     pub sets: BTreeMap<Name, Set>,
     pub chains: BTreeMap<Name, Chain>,
     pub maps: BTreeMap<Entry, Name>,
+    /// Those of `maps` whose chains deny nothing: [`Verdict::Dry`] stands in place of [`Verdict::Deny`].
+    pub dry: BTreeSet<IpAddr>,
 }
 
 /// The key of a map's element: the pod's address in the map of its direction (and family).
@@ -65,6 +67,8 @@ pub struct Rule {
 pub enum Verdict {
     Allow,
     Deny,
+    /// Would be denied, and is allowed: the pod's mode is dry.
+    Dry,
     /// The chain of this name decides. Only one chain is behind another one, and that one has none.
     Goto(Name),
 }
@@ -101,6 +105,8 @@ pub struct Change {
     /// Those of these sets whose new elements may deny flows: a rule with another verdict than [`Verdict::Allow`] asks them.
     pub denying: BTreeSet<Name>,
     pub maps: BTreeMap<Entry, MapChange>,
+    /// The addresses of `maps` that enter or leave [`Ruleset::dry`], and whether they are in it now.
+    pub dry: BTreeMap<IpAddr, bool>,
     pub gone_chains: BTreeSet<Name>,
     pub gone_sets: BTreeSet<Name>,
 }
@@ -149,7 +155,8 @@ impl Chain {
 
     /// The sets whose elements may deny.
     pub fn denying(&self) -> BTreeSet<Name> {
-        self.rules.iter().filter(|rule| rule.verdict != Verdict::Allow).flat_map(Rule::sets).collect()
+        let may_deny = |rule: &&Rule| !matches!(rule.verdict, Verdict::Allow | Verdict::Dry);
+        self.rules.iter().filter(may_deny).flat_map(Rule::sets).collect()
     }
 
     /// The chain that decides what this one does not.
@@ -233,6 +240,8 @@ impl Ruleset {
                 change.maps.insert(*entry, MapChange { from, to });
             }
         }
+        change.dry.extend(self.dry.difference(&next.dry).map(|address| (*address, false)));
+        change.dry.extend(next.dry.difference(&self.dry).map(|address| (*address, true)));
         change.gone_chains.extend(self.chains.keys().filter(|name| !next.chains.contains_key(name)));
         change.gone_sets.extend(self.sets.keys().filter(|name| !next.sets.contains_key(name)));
         change
@@ -258,12 +267,24 @@ impl Ruleset {
                 None => drop(self.maps.remove(entry)),
             }
         }
+        for (address, is_dry) in &change.dry {
+            if *is_dry {
+                self.dry.insert(*address)
+            } else {
+                self.dry.remove(address)
+            };
+        }
         self.chains.retain(|name, _| !change.gone_chains.contains(name));
         self.sets.retain(|name, _| !change.gone_sets.contains(name));
     }
 }
 
 impl Change {
+    /// Whether the pod's chains denied nothing before this change, or it had none. `after` is the ruleset with it.
+    pub fn was_dry(&self, pod: IpAddr, after: &Ruleset) -> bool {
+        self.dry.get(&pod).map_or_else(|| after.dry.contains(&pod), |is_dry| !is_dry)
+    }
+
     pub fn is_empty(&self) -> bool {
         *self == Change::default()
     }

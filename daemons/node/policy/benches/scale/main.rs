@@ -63,7 +63,11 @@ impl Shape {
     }
 
     fn namespace(&self, number: u32, team: &str) -> Namespace {
-        Namespace { name: format!("space-{number}"), labels: labels(&format!("team={team}-{number}")) }
+        Namespace {
+            name: format!("space-{number}"),
+            labels: labels(&format!("team={team}-{number}")),
+            mode: None,
+        }
     }
 
     fn policy(&self, number: u32, port_number: i32) -> NetworkPolicy {

@@ -26,12 +26,13 @@ pub(crate) struct Built {
 
 type Definitions<'p> = BTreeMap<Name, &'p Arc<Definition>>;
 
-/// The chain of NetworkPolicies. Without policies it allows nothing.
+/// The chain of NetworkPolicies. Without policies it allows nothing. `deny`: [`Verdict::Deny`], or [`Verdict::Dry`].
 pub(crate) fn build(
     direction: Direction,
     family: IpFamily,
     policies: &[&Parts],
     ports: &[NamedPort],
+    deny: Verdict,
 ) -> Built {
     let mut rules = BTreeSet::new();
     let mut definitions = Definitions::new();
@@ -41,7 +42,10 @@ pub(crate) fn build(
     let rules = rules.iter().filter(|rule| !is_covered(rule, &rules)).copied().collect();
     let mut maker = Maker::new(Kind::Chain);
     maker.number(direction as u64).number(family as u64);
-    let chain = Chain { direction, family, rules, otherwise: Verdict::Deny };
+    if deny == Verdict::Dry {
+        name_verdict(deny, &mut maker);
+    }
+    let chain = Chain { direction, family, rules, otherwise: deny };
     finish(chain, maker, &definitions, None)
 }
 
@@ -51,6 +55,7 @@ pub(crate) fn build_tier(
     family: IpFamily,
     policies: &[&TierParts],
     ports: &[NamedPort],
+    deny: Verdict,
     next: Option<Rc<Built>>,
 ) -> Option<Rc<Built>> {
     let passed = next.as_ref().map_or(Verdict::Allow, |next| Verdict::Goto(next.name));
@@ -59,7 +64,7 @@ pub(crate) fn build_tier(
     for (action, allow) in policies.iter().flat_map(|policy| policy.steps(direction, family)) {
         let verdict = match action {
             Action::Accept => Verdict::Allow,
-            Action::Deny => Verdict::Deny,
+            Action::Deny => deny,
             Action::Pass => passed,
         };
         let of = resolve(allow, ports, verdict, &mut definitions);
@@ -128,6 +133,7 @@ fn name_verdict(verdict: Verdict, maker: &mut Maker) {
         Verdict::Allow => drop(maker.number(0)),
         Verdict::Deny => drop(maker.number(1)),
         Verdict::Goto(name) => drop(maker.number(2).name(name)),
+        Verdict::Dry => drop(maker.number(3)),
     }
 }
 

@@ -50,12 +50,18 @@ pub struct Compiler {
 pub struct Fault<'a> {
     /// Empty for a ClusterNetworkPolicy.
     pub namespace: &'a str,
+    /// Empty for the Namespace itself.
     pub policy: &'a str,
     /// Has text of the object, in quotation marks with escapes.
     pub what: &'a str,
 }
 
 impl Compiler {
+    /// With `is_dry` nothing is denied in any namespace.
+    pub fn new(is_dry: bool) -> Compiler {
+        Compiler { cluster: Cluster::new(is_dry), ..Compiler::default() }
+    }
+
     /// A pod is new or has changed.
     pub fn set_pod(&mut self, pod: &Pod) {
         let known = self.cluster.known(pod);
@@ -91,13 +97,17 @@ impl Compiler {
 
     /// A namespace is new or has changed.
     pub fn set_namespace(&mut self, namespace: &Namespace) {
+        let was_dry = self.cluster.is_dry_namespace(&namespace.name);
         let old = self.cluster.put_namespace(namespace);
+        self.touch_mode(&namespace.name, was_dry);
         self.touch_namespace(&namespace.name, old.as_ref());
         self.live.relabel(&self.cluster, &namespace.name, old.as_ref(), &mut self.ruleset.sets);
     }
 
     pub fn remove_namespace(&mut self, name: &str) {
+        let was_dry = self.cluster.is_dry_namespace(name);
         let old = self.cluster.take_namespace(name);
+        self.touch_mode(name, was_dry);
         self.touch_namespace(name, old.as_ref());
         self.live.relabel(&self.cluster, name, old.as_ref(), &mut self.ruleset.sets);
     }
@@ -189,12 +199,14 @@ impl Compiler {
     }
 
     pub fn faults(&self) -> impl Iterator<Item = Fault<'_>> {
+        let of_modes =
+            self.cluster.strange_modes().map(|(namespace, what)| Fault { namespace, policy: "", what });
         let of_namespaces = self.parts.iter().flat_map(|(namespace, policies)| {
             policies.iter().flat_map(move |(policy, parts)| {
                 parts.faults.iter().map(move |what| Fault { namespace, policy, what })
             })
         });
-        of_namespaces.chain(self.tiers.iter().flat_map(|(policy, parts)| {
+        of_modes.chain(of_namespaces).chain(self.tiers.iter().flat_map(|(policy, parts)| {
             parts.faults.iter().map(move |what| Fault { namespace: "", policy, what })
         }))
     }
@@ -226,6 +238,10 @@ impl Compiler {
                 add(namespace, parts.denies());
             }
         }
+        // Its pods are denied nothing.
+        for (_, directions) in all.iter_mut().filter(|(name, _)| self.cluster.is_dry_namespace(name)) {
+            *directions = Directions::default();
+        }
         // A namespace that is not known yet may get any labels.
         for (_, directions) in
             all.iter_mut().filter(|(name, _)| self.cluster.namespace_labels(name).is_none())
@@ -239,6 +255,9 @@ impl Compiler {
     /// The directions in which a ClusterNetworkPolicy may isolate pods of any namespace that [`Compiler::isolated`] does not name: one that is
     /// not known yet.
     pub fn isolated_elsewhere(&self) -> Directions {
+        if self.cluster.is_dry_cluster() {
+            return Directions::default();
+        }
         let any = self.tiers.values().filter(|parts| parts.named_namespaces().is_none());
         any.fold(Directions::default(), |all, parts| all.or(parts.denies()))
     }
@@ -266,6 +285,12 @@ impl Compiler {
                     None => drop(self.ruleset.maps.remove(&entry)),
                 }
             }
+            let has_chain = |direction| self.ruleset.maps.contains_key(&Entry { direction, pod });
+            let is_dry = self.cluster.is_dry(pod) && Direction::ALL.into_iter().any(has_chain);
+            let is_new = if is_dry { self.ruleset.dry.insert(pod) } else { self.ruleset.dry.remove(&pod) };
+            if is_new {
+                change.dry.insert(pod, is_dry);
+            }
         }
         former.into_iter().for_each(|chain| self.release(chain, &mut change));
         self.live.fill(&self.cluster, &mut change.new_sets);
@@ -273,6 +298,13 @@ impl Compiler {
         change.elements = self.live.take_pending();
         change.denying.extend(change.elements.keys().filter(|name| self.denying.contains_key(name)));
         change
+    }
+
+    /// The namespace's mode was this.
+    fn touch_mode(&mut self, namespace: &str, was_dry: bool) {
+        if self.cluster.is_dry_namespace(namespace) != was_dry {
+            self.touch_pods_in(namespace);
+        }
     }
 
     fn replace_pod(&mut self, namespace: &str, name: &str, new: Option<KnownPod>) {

@@ -6,15 +6,16 @@ use std::sync::Arc;
 
 use crate::cluster::{KnownPod, Labels};
 use crate::model::{Direction, IpFamily, NamedPort};
-use crate::ruleset::Entry;
+use crate::ruleset::{Entry, Verdict};
 
 use super::Compiler;
 use super::chain::{self, Built};
 use super::parts::Parts;
 use super::tier::{Tier, TierParts};
 
-/// Chains that this update has built: by direction, family, policies and the pod's named ports.
-pub(super) type Cache = HashMap<(Direction, IpFamily, [Vec<u64>; 3], Arc<[NamedPort]>), Option<Rc<Built>>>;
+/// Chains that this update has built: by direction, family, policies, the pod's named ports, and the verdict of what is denied.
+pub(super) type Cache =
+    HashMap<(Direction, IpFamily, [Vec<u64>; 3], Arc<[NamedPort]>, Verdict), Option<Rc<Built>>>;
 
 /// The policies of a pod in one direction, as they are asked: of the tier Admin, NetworkPolicies, and without these of the tier Baseline.
 struct Selected<'c> {
@@ -59,9 +60,13 @@ impl Compiler {
             parts.is_for_namespace(namespace, old) != parts.is_for_namespace(namespace, now)
         };
         if self.tiers.values().any(differs) {
-            let is_in = |pod: &&KnownPod| *pod.namespace == *namespace;
-            self.dirty.extend(self.cluster.locals().filter(is_in).flat_map(|pod| pod.addresses.all()));
+            self.touch_pods_in(namespace);
         }
+    }
+
+    pub(super) fn touch_pods_in(&mut self, namespace: &str) {
+        let is_in = |pod: &&KnownPod| *pod.namespace == *namespace;
+        self.dirty.extend(self.cluster.locals().filter(is_in).flat_map(|pod| pod.addresses.all()));
     }
 
     /// The chain of a local pod, if a policy isolates it.
@@ -71,22 +76,23 @@ impl Compiler {
         let claimants: Vec<_> = self.cluster.at(pod).filter(|pod| pod.is_local()).collect();
         let selected: Vec<_> = claimants.iter().map(|pod| self.selected(pod, direction)).collect();
         let (one, of_one) = (claimants.first()?, selected.first()?);
+        let deny = if self.cluster.is_dry(pod) { Verdict::Dry } else { Verdict::Deny };
         // Two pods say that they have the address, and it is unknown which one is right: each gets only what both may.
         let is_sure = |(pod, selected): (&&KnownPod, &Selected<'_>)| {
             pod.ports == one.ports && selected.ids() == of_one.ids() && !pod.is_closed
         };
         if !claimants.iter().zip(&selected).all(is_sure) {
             let is_isolated = selected.iter().any(|selected| selected.is_isolated);
-            return is_isolated.then(|| Rc::new(chain::build(direction, family, &[], &[])));
+            return is_isolated.then(|| Rc::new(chain::build(direction, family, &[], &[], deny)));
         }
-        let key = (direction, family, of_one.ids(), one.ports.clone());
+        let key = (direction, family, of_one.ids(), one.ports.clone(), deny);
         let build = || {
             let Selected { admin, policies, baseline, .. } = of_one;
             let next = match policies.is_empty() {
-                true => chain::build_tier(direction, family, baseline, &one.ports, None),
-                false => Some(Rc::new(chain::build(direction, family, policies, &one.ports))),
+                true => chain::build_tier(direction, family, baseline, &one.ports, deny, None),
+                false => Some(Rc::new(chain::build(direction, family, policies, &one.ports, deny))),
             };
-            chain::build_tier(direction, family, admin, &one.ports, next)
+            chain::build_tier(direction, family, admin, &one.ports, deny, next)
         };
         cache.entry(key).or_insert_with(build).clone()
     }

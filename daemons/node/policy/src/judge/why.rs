@@ -23,6 +23,8 @@ pub struct Why<'a> {
     /// The rules of ClusterNetworkPolicies that match and pass the packet on to the next tier.
     pub passed: Vec<Entry<'a>>,
     pub reason: Reason<'a>,
+    /// The pod's mode is dry: what the reason denies passes, and is counted.
+    pub is_dry: bool,
 }
 
 /// What decides at one end.
@@ -90,12 +92,15 @@ impl Explanation<'_> {
     }
 }
 
+impl Reason<'_> {
+    pub fn denies(&self) -> bool {
+        matches!(self, Reason::NothingAllows(_) | Reason::Refused(_) | Reason::TwoPods | Reason::Closed)
+    }
+}
+
 impl Why<'_> {
     pub fn is_allowed(&self) -> bool {
-        !matches!(
-            self.reason,
-            Reason::NothingAllows(_) | Reason::Refused(_) | Reason::TwoPods | Reason::Closed
-        )
+        self.is_dry || !self.reason.denies()
     }
 }
 
@@ -111,7 +116,8 @@ impl<'a> Side<'a, '_> {
     fn why(&self) -> Why<'a> {
         let mut passed = Vec::new();
         let reason = self.reason(&mut passed);
-        Why { pods: self.cluster.names_at(self.own()).collect(), passed, reason }
+        let is_dry = reason.denies() && self.cluster.is_dry(self.own());
+        Why { pods: self.cluster.names_at(self.own()).collect(), passed, reason, is_dry }
     }
 
     fn reason(&self, passed: &mut Vec<Entry<'a>>) -> Reason<'a> {

@@ -52,10 +52,14 @@ fn a_peer_that_comes_or_goes_touches_one_set_of_each_family() {
 fn labels_of_pods_and_namespaces() {
     let mut world = world();
     assert!(world.passes(4, 2, TCP, 80) && !world.passes(9, 2, TCP, 80));
-    world.compiler.set_namespace(&Namespace { name: "b".into(), labels: labels("team=x") });
+    world.compiler.set_namespace(&Namespace { name: "b".into(), labels: labels("team=x"), mode: None });
     assert_eq!(world.update().tightened(), addresses(4).all().collect());
     assert!(!world.passes(4, 2, TCP, 80));
-    world.compiler.set_namespace(&Namespace { name: "b".into(), labels: labels("team=b more=1") });
+    world.compiler.set_namespace(&Namespace {
+        name: "b".into(),
+        labels: labels("team=b more=1"),
+        mode: None,
+    });
     world.update();
     assert!(world.passes(4, 2, TCP, 80));
     world.compiler.remove_namespace("b");
@@ -99,13 +103,13 @@ fn what_is_told_twice_or_undone_is_no_change() {
     world.compiler.set_pod(&addressless);
     world.compiler.set_pod(&pod("b", "web", "app=web", 4));
     world.compiler.set_policy(web_to_db());
-    world.compiler.set_namespace(&Namespace { name: "b".into(), labels: labels("team=b") });
+    world.compiler.set_namespace(&Namespace { name: "b".into(), labels: labels("team=b"), mode: None });
     assert!(world.update().is_empty());
     world.compiler.set_pod(&pod("b", "web", "app=web", 9));
-    world.compiler.set_namespace(&Namespace { name: "b".into(), labels: labels("") });
+    world.compiler.set_namespace(&Namespace { name: "b".into(), labels: labels(""), mode: None });
     world.compiler.remove_policy("a", "one");
     world.compiler.set_policy(web_to_db());
-    world.compiler.set_namespace(&Namespace { name: "b".into(), labels: labels("team=b") });
+    world.compiler.set_namespace(&Namespace { name: "b".into(), labels: labels("team=b"), mode: None });
     world.compiler.set_pod(&pod("b", "web", "app=web", 4));
     assert!(world.update().is_empty());
 }

@@ -10,25 +10,27 @@ use ferrule_node_policy::ruleset::{Chain, Contents, Entry, Peer, Ports, Rule, Ru
 
 /// Whether the packet passes.
 pub(crate) fn passes(rules: &Ruleset, packet: &Packet) -> bool {
-    // The base chain lets a pod reach itself.
-    packet.source == packet.destination
-        || Direction::ALL.into_iter().all(|direction| passes_one(rules, packet, direction))
+    Direction::ALL.into_iter().all(|direction| end(rules, packet, direction) != Verdict::Deny)
 }
 
-fn passes_one(rules: &Ruleset, packet: &Packet, direction: Direction) -> bool {
+/// What one end says.
+pub(crate) fn end(rules: &Ruleset, packet: &Packet, direction: Direction) -> Verdict {
+    // The base chain lets a pod reach itself.
+    if packet.source == packet.destination {
+        return Verdict::Allow;
+    }
     let (pod, peer) = match direction {
         Direction::Ingress => (packet.destination, packet.source),
         Direction::Egress => (packet.source, packet.destination),
     };
-    let Some(chain) = rules.maps.get(&Entry { direction, pod }) else { return true };
+    let Some(chain) = rules.maps.get(&Entry { direction, pod }) else { return Verdict::Allow };
     let mut chain = &rules.chains[chain];
     loop {
         assert_eq!((chain.direction, chain.family), (direction, IpFamily::of(pod)));
         let first = chain.rules.iter().find(|rule| matches(rules, chain, rule, packet, peer));
         match first.map_or(chain.otherwise, |rule| rule.verdict) {
-            Verdict::Allow => return true,
-            Verdict::Deny => return false,
             Verdict::Goto(next) => chain = &rules.chains[&next],
+            verdict => return verdict,
         }
     }
 }
@@ -71,6 +73,17 @@ pub(crate) fn is_whole(rules: &Ruleset) {
     assert!(used.iter().eq(rules.chains.keys()), "{rules:#?}");
     let is_last = |name: Name| rules.chains[&name].next().is_none();
     assert!(rules.chains.values().filter_map(Chain::next).all(is_last), "{rules:#?}");
+    // A chain denies, or would deny, but never both.
+    let denies = |chain: &Chain, verdict| {
+        chain.otherwise == verdict || chain.rules.iter().any(|rule| rule.verdict == verdict)
+    };
+    for (entry, name) in &rules.maps {
+        let all = [Some(*name), rules.chains[name].next()];
+        let has = |verdict| all.into_iter().flatten().any(|name| denies(&rules.chains[&name], verdict));
+        let is_dry = rules.dry.contains(&entry.pod);
+        assert!(!has(if is_dry { Verdict::Deny } else { Verdict::Dry }), "{entry:?}: {rules:#?}");
+    }
+    assert!(rules.dry.iter().all(|pod| rules.maps.keys().any(|entry| entry.pod == *pod)), "{rules:#?}");
     let used: BTreeSet<_> = rules.chains.values().flat_map(|chain| chain.sets()).collect();
     assert!(used.iter().eq(rules.sets.keys()), "{rules:#?}");
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ferrule_node_policy::judge::{Packet, Why, judge, why};
 use ferrule_node_policy::model::*;
+use ferrule_node_policy::ruleset::Verdict;
 use ferrule_node_policy::{Change, Compiler, Ruleset};
 
 use crate::interpreter;
@@ -126,7 +127,7 @@ impl World {
         let mut world = World::default();
         for name in ["a", "b", "c"] {
             let labels = labels(&format!("team={name}"));
-            world.compiler.set_namespace(&Namespace { name: name.into(), labels });
+            world.compiler.set_namespace(&Namespace { name: name.into(), labels, mode: None });
         }
         pods.iter().for_each(|pod| world.compiler.set_pod(pod));
         policies.iter().for_each(|policy| world.compiler.set_policy(policy.clone()));
@@ -166,12 +167,18 @@ impl World {
         );
         let Packet { source, destination, protocol, destination_port } = *packet;
         let why = why(self.compiler.cluster(), source, destination, destination_port, protocol);
-        let both = |why: [&Why<'_>; 2]| why.map(Why::is_allowed);
+        let both = |why: [&Why<'_>; 2]| why.map(|why| !why.reason.denies());
         assert_eq!(
             both([&why.egress, &why.ingress]),
             [verdict.egress.is_allowed(), verdict.ingress.is_allowed()],
             "{packet:?}: {why:?}"
         );
+        // What would be denied is counted, and nothing else.
+        for (direction, why) in [(Direction::Egress, &why.egress), (Direction::Ingress, &why.ingress)] {
+            let end = interpreter::end(&self.kernel, packet, direction);
+            let said = (why.is_allowed(), why.is_dry);
+            assert_eq!(said, (end != Verdict::Deny, end == Verdict::Dry), "{packet:?}: {why:?}");
+        }
         verdict.is_allowed()
     }
 

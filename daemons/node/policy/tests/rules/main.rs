@@ -3,6 +3,7 @@
 mod broken;
 mod changes;
 mod doubts;
+mod dry;
 mod interpreter;
 mod kit;
 mod random;

@@ -235,7 +235,7 @@ fn the_plugin_learns_the_namespaces_that_may_be_denied() {
     });
     let mut world = of(&[], &[policy.clone()]);
     assert_eq!((isolated(&world), world.compiler.isolated().len()), (vec![false, false, true], 1));
-    world.compiler.set_namespace(&Namespace { name: "new".into(), labels: labels("") });
+    world.compiler.set_namespace(&Namespace { name: "new".into(), labels: labels(""), mode: None });
     assert_eq!(isolated(&world), [false; 3], "its labels are known");
     policy.subject = ClusterSubject::Pods(NamespacedPods {
         namespaces: expression("kubernetes.io/metadata.name", "NotIn", &["a"]),
@@ -259,11 +259,11 @@ fn a_change_touches_only_what_changes() {
     assert!(change.maps.is_empty() && change.denying.len() == 2);
     assert_eq!(change.tightened(), addresses(7).all().collect());
     // Another namespace gets the label of the subject, and loses it.
-    world.compiler.set_namespace(&Namespace { name: "c".into(), labels: labels("team=a") });
+    world.compiler.set_namespace(&Namespace { name: "c".into(), labels: labels("team=a"), mode: None });
     let change = world.update();
     assert!(change.maps.len() == 2 && change.new_chains.is_empty() && !world.passes(3, 4, TCP, 80));
     assert_eq!(change.tightened(), addresses(4).all().collect());
-    world.compiler.set_namespace(&Namespace { name: "c".into(), labels: labels("team=c") });
+    world.compiler.set_namespace(&Namespace { name: "c".into(), labels: labels("team=c"), mode: None });
     assert!(world.update().tightened().is_empty() && world.passes(3, 4, TCP, 80));
     // Other actions for the same peers are another chain.
     for actions in [["Accept", "Deny", "Deny"], ["Deny", "Accept", "Deny"]] {

@@ -100,7 +100,11 @@ fn with_entry(
 }
 
 fn ground() -> impl Strategy<Value = Ground> {
-    let a_space = (space(), some_labels()).prop_map(|(name, labels)| Namespace { name: name.into(), labels });
+    let a_space = (space(), some_labels()).prop_map(|(name, labels)| Namespace {
+        name: name.into(),
+        labels,
+        mode: None,
+    });
     (vec(a_pod(), 4..12), vec(a_space, 3)).prop_map(|(pods, spaces)| Ground { pods, spaces })
 }
 

@@ -57,6 +57,9 @@ pub(super) struct Metadata {
 struct Annotations {
     #[serde(rename = "kubernetes.io/config.mirror")]
     mirror_of: Option<String>,
+    /// [`ferrule_node_policy::model::MODE_ANNOTATION`]
+    #[serde(rename = "ferrule.dev/policy")]
+    mode: Option<String>,
 }
 
 /// The labels of an object.

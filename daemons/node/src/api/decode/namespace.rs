@@ -22,6 +22,7 @@ impl Read for Namespace {
 
     fn told(self, _: &str) -> Result<Told, String> {
         let labels = labels(self.metadata.labels)?;
-        Ok(Told::Namespace(model::Namespace { name: self.metadata.name, labels }))
+        let mode = self.metadata.annotations.and_then(|annotations| annotations.mode);
+        Ok(Told::Namespace(model::Namespace { name: self.metadata.name, labels, mode }))
     }
 }
