@@ -6,6 +6,7 @@
 //!
 //! - [`config`] decodes and checks the keys.
 //! - [`client`] asks the daemon.
+//! - [`list`] has the ledgers for operators.
 //!
 //! The steps from the look at the ledger to the reservation are under the lock of the store, which the daemon takes before it changes the
 //! ledger: see [`ferrule_blocks::ledger`].
@@ -14,6 +15,7 @@
 
 pub mod client;
 pub mod config;
+pub mod list;
 
 use std::collections::BTreeSet;
 use std::io::{self, ErrorKind, Read as _};
@@ -45,7 +47,7 @@ const LIMIT: Duration = Duration::from_secs(15);
 /// How much longer ADD waits before each further look at the ledger.
 const PAUSE: Duration = Duration::from_millis(10);
 /// How long STATUS waits for the daemon.
-const STATUS: Duration = Duration::from_secs(2);
+pub const STATUS: Duration = Duration::from_secs(2);
 
 fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let shared = Shared::load(call.config, call.version, &call.env.args)?;
