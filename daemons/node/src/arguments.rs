@@ -1,5 +1,7 @@
 //! The command line. The comments are the texts of `--help` and of the man page.
 
+mod import;
+
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -11,6 +13,8 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kit::cluster;
 use ferrule_kit::origin::{ORIGINS, Origin, named};
 use ipnetwork::IpNetwork;
+
+pub use self::import::Import;
 
 #[derive(Debug, Parser)]
 #[command(name = "ferrule-node", version = VERSION, args_override_self = true, before_help = concat!("ferrule-node v", env!("CARGO_PKG_VERSION")))]
@@ -57,6 +61,8 @@ pub enum Command {
     },
     /// Claim blocks of addresses for the plugin shared. This runs beside the daemon, or without it
     Blocks(Blocks),
+    /// Claim the blocks in which whereabouts has addresses, so that the plugin shared never gives them
+    Import(Import),
     /// Make or remove the health endpoint
     #[command(name = ENDPOINT, hide = true)]
     Endpoint,
@@ -143,6 +149,9 @@ pub struct Blocks {
     /// The socket on which the plugin asks for blocks
     #[arg(long, value_name = "FILE", default_value = wire::SOCKET)]
     pub socket: PathBuf,
+    /// Where this command's /metrics, /healthz and /readyz are
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9478")]
+    pub metrics: SocketAddr,
     /// How often the ledgers are compared with the API server's objects
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub compare_every: u64,

@@ -26,6 +26,12 @@ fn run(Arguments { command, options, generate }: Arguments) -> Result<ExitCode, 
             check()?;
             program::block_on(blocks::run(options, blocks)).map(|()| ExitCode::SUCCESS).map_err(Failure::from)
         }
+        Some(Command::Import(import)) => {
+            check()?;
+            let (text, is_clean) = program::block_on(blocks::import::run(options, &import))?;
+            program::print(&Text::lines(text));
+            Ok(if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        }
         Some(Command::Status { json, no_probe }) => {
             check()?;
             let (text, is_ready) = program::block_on(status::print(&options, json, !no_probe))?;

@@ -61,15 +61,33 @@ pub struct Figures {
     pub policy: Option<Report>,
 }
 
+/// What a process says of itself.
+pub trait Pages: Send + Sync + 'static {
+    /// Whether it serves, and the text of `/readyz`.
+    fn ready(&self) -> (bool, String);
+    /// The text of `/metrics`.
+    fn metrics(&self) -> String;
+}
+
+impl Pages for Figures {
+    fn ready(&self) -> (bool, String) {
+        (self.word.serves(), ready(self))
+    }
+
+    fn metrics(&self) -> String {
+        metrics(self) + &guard::metrics() + &policy(self)
+    }
+}
+
 /// Answers until it is dropped. Tries again if the address is taken: the network works without this server.
-pub async fn run(address: SocketAddr, figures: watch::Receiver<Figures>) {
+pub async fn run(address: SocketAddr, figures: watch::Receiver<impl Pages>) {
     let mut is_told = false;
     let listener = loop {
         match TcpListener::bind(address).await {
             Ok(listener) => break listener,
             Err(error) => {
                 if !std::mem::replace(&mut is_told, true) {
-                    log!("--listen {address}: {error}; tries again each minute");
+                    log!("cannot serve metrics at {address}: {error}; tries again each minute");
                 }
                 sleep(PAUSE).await;
             }
@@ -78,7 +96,7 @@ pub async fn run(address: SocketAddr, figures: watch::Receiver<Figures>) {
     accept(listener, figures, LIMIT).await;
 }
 
-async fn accept(listener: TcpListener, figures: watch::Receiver<Figures>, limit: Duration) {
+async fn accept(listener: TcpListener, figures: watch::Receiver<impl Pages>, limit: Duration) {
     let (mut tasks, mut order) = (JoinSet::new(), VecDeque::<AbortHandle>::new());
     loop {
         match listener.accept().await {
@@ -103,11 +121,11 @@ async fn accept(listener: TcpListener, figures: watch::Receiver<Figures>, limit:
 
 async fn answer(
     mut stream: TcpStream,
-    figures: &watch::Receiver<Figures>,
+    figures: &watch::Receiver<impl Pages>,
     limit: Duration,
 ) -> std::io::Result<()> {
     let Some(head) = timeout(limit, head(&mut stream)).await?? else { return Ok(()) };
-    let text = respond(&head, &figures.borrow());
+    let text = respond(&head, &*figures.borrow());
     timeout(limit, async {
         stream.write_all(text.as_bytes()).await?;
         stream.shutdown().await
@@ -127,7 +145,7 @@ async fn head(stream: &mut TcpStream) -> std::io::Result<Option<Vec<u8>>> {
 }
 
 /// The answer to a request's head.
-fn respond(head: &[u8], figures: &Figures) -> String {
+fn respond(head: &[u8], pages: &impl Pages) -> String {
     let line = head.split(|byte| *byte == b'\r').next().unwrap_or_default();
     let mut words = line.split(|byte| *byte == b' ');
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -135,12 +153,10 @@ fn respond(head: &[u8], figures: &Figures) -> String {
     let (status, body) = match (method, path) {
         (b"GET" | b"HEAD", b"/healthz") => ("200 OK", "ok\n".to_owned()),
         (b"GET" | b"HEAD", b"/readyz") => {
-            let status = if figures.word.serves() { "200 OK" } else { "503 Service Unavailable" };
-            (status, ready(figures))
+            let (serves, text) = pages.ready();
+            (if serves { "200 OK" } else { "503 Service Unavailable" }, text)
         }
-        (b"GET" | b"HEAD", b"/metrics") => {
-            ("200 OK", metrics(figures) + &guard::metrics() + &policy(figures))
-        }
+        (b"GET" | b"HEAD", b"/metrics") => ("200 OK", pages.metrics()),
         (b"GET" | b"HEAD", _) => ("404 Not Found", "/metrics, /healthz or /readyz\n".to_owned()),
         _ => ("405 Method Not Allowed", "GET\n".to_owned()),
     };

@@ -3,6 +3,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 /// The size, if the configuration has none.
@@ -70,6 +71,14 @@ impl Block {
     /// The last address.
     pub fn last(&self) -> IpAddr {
         from_bits(bits(self.first) + (self.size.count() - 1), self.first.is_ipv4())
+    }
+
+    /// The block as a network.
+    pub fn network(&self) -> IpNetwork {
+        let all = if self.first.is_ipv4() { 32 } else { 128 };
+        // A power of two; host bits are none.
+        let bits = u8::try_from(self.size.0.trailing_zeros()).unwrap_or_default();
+        IpNetwork::new(self.first, all - bits).unwrap_or_else(|_| self.first.into())
     }
 
     /// Whether the block has the address.
@@ -145,6 +154,8 @@ mod tests {
         ] {
             assert_eq!(block(ip, size).last(), last.parse::<IpAddr>().unwrap(), "{ip} {size}");
         }
+        let networks = [block("10.0.0.45", 32), block("fd00::9", 1)].map(|one| one.network().to_string());
+        assert_eq!(networks, ["10.0.0.32/27", "fd00::9/128"]);
         assert!(block("10.0.0.45", 32).overlaps(&block("10.0.0.40", 8)));
         assert!(!block("10.0.0.45", 8).overlaps(&block("10.0.0.32", 8)));
         assert!(!block("0.0.0.0", 8).contains("::1".parse().unwrap()));

@@ -102,10 +102,15 @@ pub fn next(set: &[Range], hint: u64, taken: &BTreeSet<Block>) -> Option<Block> 
 
 /// Whether fewer blocks of the set are free than stores have one.
 pub fn is_scarce(set: &[Range], claims: &[Claim]) -> bool {
-    let taken: BTreeSet<Block> = claims.iter().map(|claim| claim.block).collect();
     let stores: BTreeSet<&str> = claims.iter().map(|claim| &*claim.store).collect();
+    unclaimed(set, claims, stores.len()) < stores.len()
+}
+
+/// How many blocks of the set are free; `most` stands for more.
+pub fn unclaimed(set: &[Range], claims: &[Claim], most: usize) -> usize {
+    let taken: BTreeSet<Block> = claims.iter().map(|claim| claim.block).collect();
     let free = set.iter().flat_map(|range| range.free_blocks(|block| taken.contains(block)));
-    free.take(stores.len()).count() < stores.len()
+    free.take(most).count()
 }
 
 /// A claim that shares addresses with a block of the set without being one of its blocks: a node has another size.
@@ -216,6 +221,7 @@ mod tests {
         let set = [range("10.0.0.0/28", "10.0.0.1", "10.0.0.14", 4, &[])];
         let claims = [claim("10.0.0.0", 4, "a"), claim("10.0.0.4", 4, "b"), claim("10.0.0.8", 4, "b")];
         assert!(!is_scarce(&set, &claims[..2]) && is_scarce(&set, &claims) && !is_scarce(&set, &[]));
+        assert_eq!([9, 1].map(|most| unclaimed(&set, &claims[..2], most)), [2, 1]);
         let other = [claim("10.0.0.8", 8, "c"), claim("10.9.0.0", 8, "c"), claim("10.0.0.12", 2, "c")];
         assert_eq!(contradiction(&set, &claims), None);
         assert_eq!(contradiction(&set, &other[..1]), Some(&other[0]));

@@ -29,6 +29,19 @@ pub fn allocate(
     config: &Config,
 ) -> Result<Vec<IpConfig>, CniError> {
     let held = reservations.of(attachment)?;
+    allocate_beside(reservations, attachment, config, held)
+}
+
+/// As [`allocate`], for a caller that knows what [`Reservations::of`] says of the attachment.
+///
+/// # Errors
+/// As [`allocate`].
+pub fn allocate_beside(
+    reservations: &mut Reservations,
+    attachment: &Attachment<'_>,
+    config: &Config,
+    held: Vec<Reservation>,
+) -> Result<Vec<IpConfig>, CniError> {
     let mut attempt = Attempt { reservations, attachment, held, reserved: Vec::new() };
     attempt.reserve_in_all_sets(config).inspect_err(|_| attempt.undo())
 }

@@ -36,6 +36,11 @@ impl Boot {
         Boot { id: sysctl::boot_id().into_bytes(), started: OnceCell::new() }
     }
 
+    /// The ID; empty if it is not known.
+    pub fn id(&self) -> &str {
+        str::from_utf8(&self.id).unwrap_or_default()
+    }
+
     /// Marks a new file with the boot ID, if the file system supports extended attributes.
     pub fn mark(&self, file: &File) {
         if !self.id.is_empty() {

@@ -106,6 +106,11 @@ impl Store {
         self.dir.join(ip.to_string())
     }
 
+    /// The kernel's ID of this boot.
+    pub fn boot_id(&self) -> &str {
+        self.boot().id()
+    }
+
     fn boot(&self) -> &Boot {
         self.boot.get_or_init(Boot::current)
     }

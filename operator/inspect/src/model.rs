@@ -73,6 +73,8 @@ pub enum Kind {
     Lease,
     /// A route of `ferrule-node` to the pods of another node.
     Route,
+    /// A block of addresses that this node has of a network of many nodes.
+    Block,
     /// A file that a killed ADD has not completed.
     #[serde(rename = "incomplete file")]
     PendingFile,

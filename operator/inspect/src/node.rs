@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use cni_common::spec::{CniError, Context as _};
+use ferrule_blocks::wire::FOLDER;
 use ferrule_dhcp::wire::SOCKET;
 use ferrule_kernel::netlink::{Link, Socket};
 use ferrule_kit::presence::Presence;
@@ -98,6 +99,7 @@ impl Node {
             data_dirs,
             tuning_dirs: folders(&cache, &roots.tuning_dirs, "tuning", "dataDir"),
             flannel_dirs: folders(&cache, &roots.flannel_dirs, "flannel", "dataDir"),
+            ledgers: folders(&cache, &[FOLDER.into()], "shared", "ledgers"),
             dhcp_sockets: folders(&cache, &[SOCKET.into()], "dhcp", "daemonSocketPath"),
             owners: cache.entries.iter().map(|entry| entry.owner.clone()).collect(),
             sight,

@@ -46,6 +46,8 @@ pub enum View {
     Devices,
     /// The routes of ferrule-node to the pods of other nodes
     Nodes,
+    /// The blocks of addresses that this node has of networks that many nodes share
+    Blocks,
     /// What belongs to no living container, each with its proof
     Leaks,
     /// A picture: the node, bridges and parent links, the attachments on them, host ports and limits
@@ -67,10 +69,13 @@ type Column = (&'static str, fn(&Line<'_>) -> String);
 
 const ADDRESS: Column = ("ADDRESS", |line| line.object.name.clone());
 const AGE: Column = ("AGE", |line| age(line.object.since));
+const BLOCK: Column = ("BLOCK", |line| line.object.name.clone());
 const CLAIM: Column = ("CLAIM", |line| line.object.fact("claim").to_owned());
 const CONTAINER: Column = ("CONTAINER", |line| container(&line.object.owner));
 const DEVICE: Column = ("DEVICE", |line| line.object.name.clone());
+const DOMAIN: Column = ("DOMAIN", |line| line.object.fact("domain").to_owned());
 const DROPPED: Column = ("DROPPED", |line| first(line.object.fact("dropped")).to_owned());
+const FREE: Column = ("FREE", |line| line.object.fact("free").to_owned());
 const FROM: Column = ("FROM", |line| bytes(line.object, "from container"));
 const HOST_PORT: Column = ("HOST PORT", |line| line.port.0.to_owned());
 const ID: Column = ("ID", |line| line.object.fact("id").to_owned());
@@ -97,6 +102,8 @@ const SINCE: Column = ("SINCE", |line| line.object.fact("since").to_owned());
 const STATE: Column = ("STATE", |line| line.object.state.word().to_owned());
 const TARGET: Column = ("TO", |line| line.port.1.to_owned());
 const TO: Column = ("TO", |line| bytes(line.object, "to container"));
+const USE: Column = ("STATE", |line| line.object.fact("use").to_owned());
+const USED: Column = ("USED", |line| line.object.fact("used").to_owned());
 const WAY: Column = ("WAY", |line| line.object.place.clone());
 const WHERE: Column = ("WHERE", |line| line.object.place.clone());
 
@@ -110,6 +117,7 @@ impl View {
             View::Links => node.objects_of(&[Kind::Link, Kind::Ifb, Kind::VlanUser, Kind::Device]),
             View::Devices => devices(node),
             View::Nodes => node.objects_of(&[Kind::Route]),
+            View::Blocks => node.objects_of(&[Kind::Block]),
             View::Leaks => node.leaks().into_iter().map(|index| &node.objects[index]).collect(),
             View::Pods | View::Graph | View::Why => Vec::new(),
         }
@@ -166,6 +174,7 @@ impl Query {
             }
             View::Devices => vec![DEVICE, ID, RESOURCE, CLAIM, NETWORK, POD, CONTAINER, IFNAME, STATE],
             View::Nodes => vec![NODE, PODS, WAY, SINCE],
+            View::Blocks => vec![NETWORK, DOMAIN, BLOCK, USE, USED, FREE],
             View::Leaks => vec![KIND, NAME, NETWORK, CONTAINER, MAKER, AGE],
         };
         let objects = self.view.objects(node);

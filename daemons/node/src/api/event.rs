@@ -1,4 +1,4 @@
-//! Events about Nodes and NetworkPolicies.
+//! Events about Nodes, NetworkPolicies and AddressDomains.
 
 use std::fmt;
 
@@ -16,7 +16,15 @@ const DOUBTFUL: &str = "NetworkPolicyDoubtful";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum About {
     Node(String),
-    Policy { namespace: String, name: String },
+    Policy {
+        namespace: String,
+        name: String,
+    },
+    /// `kubectl describe` finds the events by the UID.
+    Domain {
+        name: String,
+        uid: String,
+    },
 }
 
 impl fmt::Display for About {
@@ -24,6 +32,7 @@ impl fmt::Display for About {
         match self {
             About::Node(name) => write!(f, "node {name}"),
             About::Policy { namespace, name } => write!(f, "NetworkPolicy {namespace}/{name}"),
+            About::Domain { name, .. } => write!(f, "AddressDomain {name}"),
         }
     }
 }
@@ -59,16 +68,16 @@ impl Event {
         Event { message, ..Event::of_policy(namespace, name, "more") }
     }
 
-    /// The namespace of the object. Events of a Node are in `default`.
-    pub(super) fn namespace(&self) -> &str {
+    /// The namespace of the object. Events of an object without one are in `default`.
+    pub(crate) fn namespace(&self) -> &str {
         match &self.about {
-            About::Node(_) => "default",
+            About::Node(_) | About::Domain { .. } => "default",
             About::Policy { namespace, .. } => namespace,
         }
     }
 
     /// The object. `reporter`: this node.
-    pub(super) fn to_json(&self, reporter: &str) -> Value {
+    pub(crate) fn to_json(&self, reporter: &str) -> Value {
         let Event { about, reason, fault, message } = self;
         // The kubelet and kubectl use the name of a Node as its UID here.
         let (key, object) = match about {
@@ -78,6 +87,10 @@ impl Event {
             About::Policy { namespace, name } => (
                 format!("{namespace}/{name}"),
                 json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "namespace": namespace, "name": name }),
+            ),
+            About::Domain { name, uid } => (
+                format!("domain {name}"),
+                json!({ "apiVersion": "ferrule.dev/v1alpha1", "kind": "AddressDomain", "name": name, "uid": uid }),
             ),
         };
         let mut hash = Sha256::new();

@@ -15,7 +15,8 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 
 use super::object::{self, Claimant, DOMAIN, Domain, Object, Page, STORE};
-use crate::api::Connection;
+use super::whereabouts;
+use crate::api::{About, Connection, Event};
 use crate::arguments::Options;
 
 /// The longest wait for an answer: an ADD waits too.
@@ -121,18 +122,39 @@ impl Api {
     }
 
     async fn list_with(&self, domain: &str, labels: &str) -> Result<Vec<Claim>> {
-        let (mut claims, mut token) = (Vec::new(), None);
+        let found = self.pages::<Object>(BLOCKS, ListParams::default().labels(labels)).await?;
+        Ok(found.ok_or_else(no_kind)?.into_iter().filter_map(|object| object.claim(domain)).collect())
+    }
+
+    /// The objects of a kind; `None` if the API server does not know the kind.
+    async fn pages<T: DeserializeOwned>(&self, path: &str, params: ListParams) -> Result<Option<Vec<T>>> {
+        let (mut objects, mut token) = (Vec::new(), None);
         for _ in 0..PAGES {
-            let params = ListParams { limit: Some(PAGE), continue_token: token, ..ListParams::default() };
-            let request = Request::new(BLOCKS).list(&params.labels(labels))?;
-            let Answer::Done(page) = self.send::<Page>(request).await? else { return Err(no_kind()) };
-            claims.extend(page.items.into_iter().filter_map(|object| object.claim(domain)));
+            let params = ListParams { limit: Some(PAGE), continue_token: token, ..params.clone() };
+            let request = Request::new(path).list(&params)?;
+            let Answer::Done(page) = self.send::<Page<T>>(request).await? else { return Ok(None) };
+            objects.extend(page.items);
             token = page.metadata.r#continue.filter(|token| !token.is_empty());
             if token.is_none() {
-                return Ok(claims);
+                return Ok(Some(objects));
             }
         }
-        bail!("the domain {domain} has too many blocks")
+        bail!("{path} has too many objects")
+    }
+
+    /// The objects of this kind of whereabouts, in all namespaces.
+    pub(super) async fn whereabouts<T: DeserializeOwned>(&self, kind: &str) -> Result<Vec<T>> {
+        let found = self.pages(&format!("{}/{kind}", whereabouts::API), ListParams::default()).await?;
+        found.ok_or_else(|| anyhow!("the API server does not know the kind {kind} of whereabouts"))
+    }
+
+    /// The ranges of a domain; none if there is no such object.
+    pub(super) async fn ranges(&self, domain: &str) -> Result<Vec<Fixed>> {
+        let request = Request::new(DOMAINS).get(domain, &GetParams::default())?;
+        match self.send::<Domain>(request).await? {
+            Answer::Done(found) => Ok(found.ranges().to_vec()),
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// The claim of this block; `None` if there is none, or if the object is no claim.
@@ -179,6 +201,24 @@ impl Api {
             // It has changed, or it is another object by now: the next comparison tells.
             Answer::Conflict => Ok(false),
         }
+    }
+
+    /// Creates an event that says that the domain is nearly full. All nodes make the same one.
+    pub(super) async fn tell_scarcity(&self, domain: &str, unclaimed: usize) -> Result<()> {
+        let request = Request::new(DOMAINS).get(domain, &GetParams::default())?;
+        let Answer::Done(found) = self.send::<Domain>(request).await? else { return Ok(()) };
+        let event = Event {
+            about: About::Domain { name: domain.to_owned(), uid: found.uid().to_owned() },
+            reason: "AddressesScarce",
+            fault: String::new(),
+            message: format!(
+                "{unclaimed} blocks of a range are free: fewer than nodes that have blocks. Add a range, or end pods"
+            ),
+        };
+        let path = format!("/api/v1/namespaces/{}/events", event.namespace());
+        let body = serde_json::to_vec(&event.to_json(self.node()))?;
+        // It is there already: another node has made it.
+        self.send::<Value>(Request::new(path).create(&PostParams::default(), body)?).await.map(|_| ())
     }
 
     /// Makes the object of a domain, or adds the ranges to it.

@@ -3,16 +3,20 @@
 //! - `object` has the objects of the API server, `api` the requests.
 //! - `folder` has the ledgers, which the plugin reads.
 //! - `network` keeps the blocks of one network.
-//! - `server` answers the plugin.
+//! - [`import`] claims the blocks in which `whereabouts` has addresses.
+//! - `server` answers the plugin, and `figures` Prometheus.
 //!
 //! It is a process of its own: networks that many nodes share are second networks of pods, on clusters whose first network is another
 //! one, where the daemon of the node's network does not run. It changes nothing in the kernel.
 
 mod api;
+mod figures;
 mod folder;
+pub mod import;
 mod network;
 mod object;
 mod server;
+mod whereabouts;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -26,14 +30,16 @@ use ferrule_blocks::wire::{Failure, Request};
 use ferrule_daemon::node_name;
 use ferrule_kernel::sysctl;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use self::api::Api;
+use self::figures::Figures;
 use self::folder::{Folder, Kept};
 use self::network::{Ask, Keeper, Times, failure};
 use self::object::Claimant;
 use crate::arguments::{Blocks, Options};
 use crate::plan_file::Identity;
+use crate::serve;
 
 /// The most networks of a node.
 const NETWORKS: usize = 256;
@@ -65,7 +71,9 @@ pub async fn run(options: Options, blocks: Blocks) -> Result<()> {
         patience: Patience { usual: seconds(blocks.keep_empty), scarce: seconds(blocks.keep_scarce) },
     };
     let api = Arc::new(Api::new(options, Claimant { node, machine, store }));
-    let mut keepers = Keepers { folder, api, boot, times, queues: HashMap::new() };
+    let figures = watch::Sender::new(Figures::default());
+    let pages = tokio::spawn(serve::run(blocks.metrics, figures.subscribe()));
+    let mut keepers = Keepers { folder, api, boot, times, figures, queues: HashMap::new() };
     for ledger in keepers.folder.load()? {
         keepers.start(ledger);
     }
@@ -81,6 +89,7 @@ pub async fn run(options: Options, blocks: Blocks) -> Result<()> {
         }
     }
     server.abort();
+    pages.abort();
     log!("ends; the blocks stay");
     Ok(())
 }
@@ -94,6 +103,7 @@ struct Keepers {
     api: Arc<Api>,
     boot: String,
     times: Times,
+    figures: watch::Sender<Figures>,
     queues: HashMap<String, mpsc::Sender<Ask>>,
 }
 
@@ -102,7 +112,9 @@ impl Keepers {
     fn start(&mut self, ledger: Ledger) -> mpsc::Sender<Ask> {
         let (sender, asks) = mpsc::channel(QUEUE);
         let (name, path) = (ledger.network.network.clone(), self.folder.path_of(&ledger.network));
-        let keeper = Keeper::new(self.api.clone(), Kept { ledger, path }, self.boot.clone(), self.times);
+        let told = self.figures.clone();
+        let keeper =
+            Keeper::new(self.api.clone(), Kept { ledger, path }, self.boot.clone(), self.times, told);
         tokio::spawn(keeper.run(asks));
         self.queues.insert(name, sender.clone());
         sender

@@ -13,16 +13,19 @@ use ferrule_blocks::ledger::{Change, Claim, Network, State};
 use ferrule_blocks::plan::{self, Patience, Situation, Use};
 use ferrule_blocks::range::Fixed;
 use ferrule_blocks::wire::{Failure, Need};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::api::{Api, Unusable};
+use super::figures::{Figures, Row};
 use super::folder::Kept;
 
 /// The shortest and the longest pause after a failure of the API server.
 const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
 /// For so many claims of a domain the list of all of them is read once more seldom: a thousand nodes read it.
 const CROWD: u32 = 500;
+/// The shortest time between two events of this node about a domain: about as long as an API server keeps one.
+const EVENTS: Duration = Duration::from_secs(3600);
 
 /// An ADD that waits.
 #[derive(Debug)]
@@ -60,6 +63,9 @@ pub(super) struct Keeper {
     empty: BTreeMap<Block, Instant>,
     failures: u32,
     pause: Option<Pause>,
+    figures: watch::Sender<Figures>,
+    /// When an event about the domain was sent.
+    told: Option<Instant>,
 }
 
 /// The API server is not asked again for some time.
@@ -95,7 +101,13 @@ impl From<Error> for Trouble {
 }
 
 impl Keeper {
-    pub(super) fn new(api: Arc<Api>, kept: Kept, boot: String, times: Times) -> Keeper {
+    pub(super) fn new(
+        api: Arc<Api>,
+        kept: Kept,
+        boot: String,
+        times: Times,
+        figures: watch::Sender<Figures>,
+    ) -> Keeper {
         Keeper {
             api,
             kept,
@@ -108,6 +120,8 @@ impl Keeper {
             empty: BTreeMap::new(),
             failures: 0,
             pause: None,
+            figures,
+            told: None,
         }
     }
 
@@ -142,11 +156,32 @@ impl Keeper {
         }
         let trouble = self.turn(&served).await.err();
         let state = self.situations(&served).await;
+        self.publish(state.as_ref().map_or(&[], Vec::as_slice), trouble.as_ref());
         for ask in served {
             let outcome = state.as_ref().map_err(|error| failure(Code::Io, format!("{error:#}")));
             let outcome = outcome.and_then(|sets| self.satisfied(&ask.needs, sets, trouble.as_ref()));
             // The plugin may have given up.
             let _ = ask.answer.send(outcome);
+        }
+    }
+
+    /// What metrics and events say of the network.
+    fn publish(&mut self, sets: &[Situation], trouble: Option<&Trouble>) {
+        let ledger = &self.kept.ledger;
+        let problem = trouble.map(|trouble| trouble.failure().msg);
+        let row = Row::new(ledger, &self.boot, sets, &self.claims, problem);
+        let name = &ledger.network.network;
+        self.figures.send_if_modified(|figures| figures.set(name, row.clone()));
+        let is_told = self.told.is_some_and(|at| at.elapsed() < EVENTS);
+        if row.is_scarce && row.problem.is_none() && !is_told {
+            self.told = Some(Instant::now());
+            let (api, domain) = (self.api.clone(), ledger.network.domain.clone());
+            // No ADD waits for it.
+            tokio::spawn(async move {
+                if let Err(error) = api.tell_scarcity(&domain, row.unclaimed).await {
+                    log!("create an event about the domain {domain}: {error:#}");
+                }
+            });
         }
     }
 

@@ -15,11 +15,11 @@ pub(super) const DOMAIN: &str = "ferrule.dev/domain";
 /// The label with the identifier of the folder of ledgers.
 pub(super) const STORE: &str = "ferrule.dev/store";
 
-/// A list of blocks, or a part of it.
+/// A list, or a part of it.
 #[derive(Debug, Deserialize)]
-pub(super) struct Page {
+pub(super) struct Page<T> {
     pub(super) metadata: PageMetadata,
-    pub(super) items: Vec<Object>,
+    pub(super) items: Vec<T>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -105,6 +105,10 @@ struct DomainSpec {
 impl Domain {
     pub(super) fn ranges(&self) -> &[Fixed] {
         &self.spec.ranges
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        &self.metadata.uid
     }
 
     pub(super) fn version(&self) -> &str {

@@ -41,7 +41,8 @@ impl Lan {
         let store = Store::default();
         let server = hub.run(|| ApiServer::start(&store, API.parse().unwrap())).unwrap();
         // The daemon needs no other right than the manifest gives it.
-        let rules = object("ClusterRole")["rules"].as_array().unwrap().clone();
+        let rules =
+            ["ClusterRole", "Role"].map(|kind| object(kind)["rules"].as_array().unwrap().clone()).concat();
         server.faults(|faults| faults.rules = Some(rules));
         Lan { hub, store, server }
     }

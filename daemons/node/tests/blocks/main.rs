@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod import;
 mod lab;
 mod manifest;
 mod restarts;
 mod rules;
+mod visible;
 mod wire;

@@ -1,9 +1,10 @@
 //! `ferrule doctor`: what this node lacks for its networks, each finding with its remedy, and the subjects that are in order.
 //!
 //! [`networks`] reads the configurations. [`plugins`] asks each plugin by STATUS whether it can serve its network: so the plugins
-//! themselves judge kernel, tools and folders, and the remedy is that of the plugin's error. [`claims`], [`cluster`], [`firewalls`],
+//! themselves judge kernel, tools and folders, and the remedy is that of the plugin's error. [`blocks`], [`claims`], [`cluster`], [`firewalls`],
 //! [`left_overs`], [`policy`], [`ports`], [`subnets`] and [`sysctls`] look at what no plugin knows. Nothing is changed, except that the kernel may load modules.
 
+pub mod blocks;
 pub mod claims;
 pub mod cluster;
 pub mod firewalls;
@@ -157,6 +158,7 @@ pub fn examine(places: &Places, ours: &[&str]) -> Result<Vec<Subject>, CniError>
     let sysctls = sysctls::Facts::read();
     subjects.push(Subject::of("sysctls", sysctls, |facts| sysctls::judge(&networks, &facts)));
     subjects.push(claims::judge(&networks));
+    subjects.extend(blocks::judge(&networks));
     subjects.push(left_overs::judge(&places.conf_dir, &cache, &mut sockets));
     Ok(subjects)
 }

@@ -1,6 +1,7 @@
 //! The readers: each lists the objects of one plugin or one kind, by a fixed number of dumps. A new one is a function here
 //! and a row in [`READERS`].
 
+mod blocks;
 mod claims;
 mod files;
 mod links;
@@ -37,6 +38,8 @@ pub struct Scene {
     pub tuning_dirs: BTreeSet<PathBuf>,
     /// The folders of `flannel`.
     pub flannel_dirs: BTreeSet<PathBuf>,
+    /// The folders with ledgers of `shared`.
+    pub ledgers: BTreeSet<PathBuf>,
     /// The sockets of `ferrule-dhcp`.
     pub dhcp_sockets: BTreeSet<PathBuf>,
     /// The links of the node, with their counters if these were asked for.
@@ -80,7 +83,7 @@ impl Scene {
 pub type Reader = fn(&mut Sockets, &Scene) -> Result<Vec<Object>, CniError>;
 
 /// All readers. The first ones name attachments that later ones recognise by a hash.
-pub const READERS: [(&str, Reader); 17] = [
+pub const READERS: [(&str, Reader); 18] = [
     ("reservations of host-local and shared", files::reservations),
     ("host ports", rules::host_ports),
     ("state files of tuning", files::of_tuning),
@@ -94,6 +97,7 @@ pub const READERS: [(&str, Reader); 17] = [
     ("users of VLAN devices", links::vlan_users),
     ("links in containers", links::in_containers),
     ("routes to other nodes", nodes::routes),
+    ("blocks of shared", blocks::blocks),
     ("masquerade rules", rules::masquerade),
     ("firewall addresses", rules::firewall),
     ("rules against MAC spoofing", rules::mac_spoof),

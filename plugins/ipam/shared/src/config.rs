@@ -22,6 +22,8 @@ pub struct Shared {
     pub ledger: PathBuf,
     /// The daemon's socket.
     pub socket: PathBuf,
+    /// The link on which ADD asks whether another host has an address.
+    pub probe: Option<String>,
 }
 
 impl Shared {
@@ -53,7 +55,11 @@ impl Shared {
         };
         network.check().map_err(CniError::invalid_config)?;
         let (folder, socket) = (or(ipam.ledgers, FOLDER), or(ipam.socket, SOCKET));
-        Ok(Shared { config, ledger: folder.join(format!("{}.json", network.network)), network, socket })
+        let (ledger, probe) = (
+            folder.join(format!("{}.json", network.network)),
+            Some(ipam.probe).filter(|link| !link.is_empty()),
+        );
+        Ok(Shared { config, ledger, network, socket, probe })
     }
 }
 
@@ -82,6 +88,7 @@ struct WireIpam {
     block_size: Option<u32>,
     ledgers: String,
     socket: String,
+    probe: String,
 }
 
 #[derive(Default, Deserialize)]

@@ -6,6 +6,8 @@
 //!
 //! - [`config`] decodes and checks the keys.
 //! - [`client`] asks the daemon.
+//! - [`list`] has the ledgers for operators.
+//! - `probe` asks on a link whether another host has an address.
 //!
 //! The steps from the look at the ledger to the reservation are under the lock of the store, which the daemon takes before it changes the
 //! ledger: see [`ferrule_blocks::ledger`].
@@ -14,9 +16,11 @@
 
 pub mod client;
 pub mod config;
+pub mod list;
+mod probe;
 
 use std::collections::BTreeSet;
-use std::io::{self, ErrorKind, Read as _};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::IpAddr;
 use std::path::Path;
 use std::thread;
@@ -30,7 +34,7 @@ use ferrule_blocks::wire::{Need, PROTOCOL, Request};
 use ferrule_kernel::{file, sysctl};
 use ferrule_kit::check::prev_result;
 use ferrule_reservations::config::Config;
-use ferrule_reservations::reservations::Reservations;
+use ferrule_reservations::reservations::{Reservation, Reservations};
 use ferrule_reservations::set::RangeSet;
 use ferrule_reservations::{alloc, check, resolv, status, verbs};
 
@@ -42,22 +46,76 @@ pub const PLUGIN: Plugin =
 
 /// How long ADD may take if the daemon has to claim blocks.
 const LIMIT: Duration = Duration::from_secs(15);
+/// How often ADD tries other addresses if hosts on the link answer for those that it was about to give.
+const TRIES: usize = 4;
 /// How much longer ADD waits before each further look at the ledger.
 const PAUSE: Duration = Duration::from_millis(10);
+/// No ledger of a few blocks is larger: one read(2) is enough.
+const USUAL_FILE: usize = 4096;
 /// How long STATUS waits for the daemon.
-const STATUS: Duration = Duration::from_secs(2);
+pub const STATUS: Duration = Duration::from_secs(2);
 
 fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
     let shared = Shared::load(call.config, call.version, &call.env.args)?;
     let dns = shared.config.resolv_conf.as_deref().map_or(Ok(Dns::default()), resolv::read)?;
     let (attachment, deadline) = (Attachment::from(call), Instant::now() + LIMIT);
+    let ips = match &shared.probe {
+        Some(link) => reserve_unowned(&shared, &attachment, deadline, link)?,
+        None => reserve(&shared, &attachment, deadline)?,
+    };
+    Ok(AddResult { ips, routes: shared.config.routes, dns, ..AddResult::default() })
+}
+
+/// Reserves addresses that no host on the link has.
+fn reserve_unowned(
+    shared: &Shared,
+    attachment: &Attachment<'_>,
+    deadline: Instant,
+    link: &str,
+) -> Result<Vec<IpConfig>, CniError> {
+    let mut all = probe::Owners::new();
+    for _ in 0..TRIES {
+        let ips = reserve(shared, attachment, deadline)?;
+        let owners = probe::owners(link, &ips);
+        if owners.as_ref().is_ok_and(probe::Owners::is_empty) {
+            return Ok(ips);
+        }
+        let mut reservations = Reservations::new(&shared.config.data_dir, attachment.network);
+        let lock = reservations.store.lock()?;
+        probe::put_aside(&mut reservations, attachment, owners.as_ref().unwrap_or(&probe::Owners::new()))?;
+        reservations.finish(true);
+        drop(lock);
+        let owners = owners?;
+        // Not `eprintln!`, which panics if standard error cannot be written.
+        let said = probe::text(&owners);
+        let _ = writeln!(
+            io::stderr(),
+            "network {:?}: other hosts on {link} have {said}: put aside",
+            attachment.network
+        );
+        all.extend(owners);
+        if all.keys().any(|ip| shared.config.requested.contains(ip)) {
+            break;
+        }
+    }
+    let (network, said) = (attachment.network, probe::text(&all));
+    Err(CniError::new(Code::TryAgainLater, format!("network {network:?}: other hosts on {link} have {said}"))
+        .with_remedy("leave out addresses of hosts outside of Kubernetes by \"exclude\""))
+}
+
+/// Reserves addresses, for which the daemon claims blocks if needed.
+fn reserve(
+    shared: &Shared,
+    attachment: &Attachment<'_>,
+    deadline: Instant,
+) -> Result<Vec<IpConfig>, CniError> {
     let mut pauses = 0..;
-    let ips = loop {
-        let needs = match attempt(&shared, &attachment)? {
-            Attempt::Done(ips) => break ips,
+    loop {
+        let needs = match attempt(shared, attachment)? {
+            Attempt::Done(ips) => return Ok(ips),
             Attempt::Needs(needs) => needs,
         };
-        client::ask(&shared.socket, &request(&shared, needs), deadline).map_err(|error| CniError {
+        client::ask(&shared.socket, &request(shared, needs), deadline).map_err(|error| CniError {
             msg: format!(
                 "network {:?} has no address for this container: {}",
                 shared.network.network, error.msg
@@ -66,8 +124,7 @@ fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
         })?;
         // Other ADDs may have taken what the daemon has claimed.
         thread::sleep(PAUSE * pauses.next().unwrap_or_default());
-    };
-    Ok(AddResult { ips, routes: shared.config.routes, dns, ..AddResult::default() })
+    }
 }
 
 /// The outcome of a look at the blocks.
@@ -86,7 +143,9 @@ fn attempt(shared: &Shared, attachment: &Attachment<'_>) -> Result<Attempt, CniE
     reservations.store.create()?;
     let lock = reservations.store.lock()?;
     let open: Vec<Block> = match read_ledger(shared)? {
-        Some(ledger) if ledger.network == shared.network => ledger.open(&sysctl::boot_id()).collect(),
+        Some(ledger) if ledger.network == shared.network => {
+            ledger.open(reservations.store.boot_id()).collect()
+        }
         // The daemon compares a changed configuration with that of other nodes.
         Some(_) => return Ok(Attempt::Needs((0..config.sets.len()).map(Need::Set).collect())),
         None => Vec::new(),
@@ -99,7 +158,7 @@ fn attempt(shared: &Shared, attachment: &Attachment<'_>) -> Result<Attempt, CniE
     if !needs.is_empty() {
         return Ok(Attempt::Needs(needs));
     }
-    let wanted: Vec<IpAddr> = config.requested.iter().chain(&held).copied().collect();
+    let wanted: Vec<IpAddr> = config.requested.iter().chain(held.iter().map(|(ip, _)| ip)).copied().collect();
     let preferred = parts.iter().enumerate().filter_map(|(i, parts)| {
         let last = reservations.store.last_reserved(i);
         let mut known =
@@ -107,7 +166,8 @@ fn attempt(shared: &Shared, attachment: &Attachment<'_>) -> Result<Attempt, CniE
         known.next().or(parts.first()).cloned()
     });
     let mut of_open = Config { sets: preferred.collect(), ..config.clone() };
-    let mut outcome = alloc::allocate(&mut reservations, attachment, &of_open).map(Attempt::Done);
+    let mut outcome =
+        alloc::allocate_beside(&mut reservations, attachment, &of_open, held).map(Attempt::Done);
     if outcome.is_err() {
         let (is_changed, needs) = next_blocks(&mut of_open, &parts, &reservations)?;
         if !needs.is_empty() {
@@ -155,18 +215,17 @@ fn missing(shared: &Shared, open: &[Block], parts: &[Vec<RangeSet>]) -> Vec<Need
     addresses.chain(empty).collect()
 }
 
-/// The addresses that the attachment had before the last boot. An attachment must not be added twice; [`alloc::allocate`] does not look
-/// at all blocks.
+/// What the attachment had before the last boot. An attachment must not be added twice; [`alloc::allocate`] does not look at all blocks.
 fn held(
     reservations: &mut Reservations,
     attachment: &Attachment<'_>,
     shared: &Shared,
-) -> Result<Vec<IpAddr>, CniError> {
-    let held = reservations.of(attachment)?.into_iter().map(|(ip, _)| ip);
+) -> Result<Vec<Reservation>, CniError> {
+    let held = reservations.of(attachment)?;
     let is_of_network = |ip: &IpAddr| shared.config.sets.iter().any(|set| set.contains(*ip));
-    let held: Vec<IpAddr> = held.filter(is_of_network).collect();
-    match held.iter().find(|ip| !reservations.store.is_of_earlier_boot(**ip)) {
-        Some(ip) => Err(CniError::internal(format!(
+    let mut of_network = held.iter().filter(|(ip, _)| is_of_network(ip));
+    match of_network.find(|(ip, _)| !reservations.store.is_of_earlier_boot(*ip)) {
+        Some((ip, _)) => Err(CniError::internal(format!(
             "{ip} has been allocated to {}, duplicate allocation is not allowed",
             attachment.container_id
         ))),
@@ -202,7 +261,7 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    let mut text = Vec::new();
+    let mut text = Vec::with_capacity(USUAL_FILE);
     file.take(MAX_FILE).read_to_end(&mut text)?;
     Ok(Some(text))
 }
@@ -240,6 +299,9 @@ fn can_add(call: &StatusRequest<'_>) -> Result<(), CniError> {
     // STATUS has no CNI_ARGS. Its version is not known here.
     let shared = Shared::load(call.config, SpecVersion::NEWEST, "").map_err(unavailable)?;
     status::check_writable(&shared.config.data_dir.join(call.config.name()))?;
+    if let Some(link) = &shared.probe {
+        probe::link(link).map_err(unavailable)?;
+    }
     let ledger = read_ledger(&shared).map_err(unavailable)?;
     if ledger.is_some_and(|ledger| ledger.open(&sysctl::boot_id()).next().is_some()) {
         return Ok(());

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 use std::os::unix::net::UnixListener;
 
 use cni_lab::testing::{Expect, at_once, overlay, with_prev};
-use cni_lab::{KillPoint, Machine, Node};
+use cni_lab::{KillPoint, Machine, Node, Place as _};
 use cni_runner::{Attachment, Exec, Output};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -190,6 +190,56 @@ fn peers_that_are_no_good_daemon() {
         error.expect(code, said);
     }
     assert!(net.reserved().is_empty());
+}
+
+/// A host outside of Kubernetes has addresses of the block.
+#[test]
+fn an_address_of_another_host_is_put_aside() {
+    let (node, host) = (Node::new().unwrap(), Node::new().unwrap());
+    let peer = host.netns_path().display().to_string();
+    node.sh(&format!("ip link add lan0 type veth peer name eth0 netns {peer} && ip link set lan0 up"))
+        .unwrap();
+    host.sh("ip addr add 10.0.0.8/24 dev eth0 && ip addr add 10.0.0.9/24 dev eth0 && ip link set eth0 up")
+        .unwrap();
+    let mac = host.sh("cat /sys/class/net/eth0/address").unwrap().trim().to_owned();
+    let mut net = Net::new();
+    let call = |net: &Net, verb: &str, id: &str| node.run(|| net.exec(verb, id).run().unwrap()).unwrap();
+    let last = |numbers: &[u8]| numbers.iter().map(|n| IpAddr::from([10, 0, 0, *n])).collect::<BTreeSet<_>>();
+    assert_eq!(call(&net, "ADD", "c").ips(), ["10.0.0.8"], "without the key nobody asks");
+    call(&net, "DEL", "c").ok();
+
+    net.conf["ipam"]["probe"] = "lan0".into();
+    call(&net, "STATUS", "").ok();
+    fs::remove_file(net.dir.path().join("stores/net/last_reserved_ip.0")).unwrap();
+    let added = call(&net, "ADD", "c");
+    assert_eq!(added.ips(), ["10.0.0.10"]);
+    assert!(
+        added.stderr_text().contains(&format!("other hosts on lan0 have 10.0.0.8 ({mac}): put aside")),
+        "{}",
+        added.stderr_text()
+    );
+    assert_eq!(net.reserved(), last(&[8, 9, 10]));
+    let holder = fs::read_to_string(net.dir.path().join("stores/net/10.0.0.8")).unwrap();
+    assert_eq!(holder, format!("foreign-{}\r\nprobe", mac.replace(':', "")));
+    call(&net, "DEL", "c").ok();
+    let valid = json!({ "cni.dev/valid-attachments": [] });
+    net.exec("GC", "").stdin(overlay(&net.conf, &valid).to_string()).run().unwrap().ok();
+    assert!(net.reserved().is_empty(), "it is asked for again");
+
+    net.conf["args"] = json!({ "cni": { "ips": ["10.0.0.9"] } });
+    let error = call(&net, "ADD", "c").error();
+    error.expect(11, &format!("network \"net\": other hosts on lan0 have 10.0.0.9 ({mac})"));
+    assert_eq!(net.reserved(), last(&[9]));
+    // One that answers for all addresses.
+    net.conf["args"].take();
+    host.sh("for n in $(seq 10 15); do ip addr add 10.0.0.$n/24 dev eth0; done").unwrap();
+    let error = call(&net, "ADD", "c").error();
+    error.expect(11, "have 10.0.0.");
+    assert_eq!((error.to_string().matches(&mac).count(), net.reserved().len()), (4, 5));
+    net.conf["ipam"]["probe"] = "none".into();
+    call(&net, "ADD", "c").error().expect(7, "ipam.probe: there is no link none");
+    call(&net, "STATUS", "").error().expect(50, "there is no link none");
+    assert_eq!(net.reserved().len(), 5, "the attachment has nothing");
 }
 
 /// Kills ADD and DEL before each system call that is visible outside of the process: DEL leaves nothing.
