@@ -292,6 +292,12 @@ full_two_folders_make_the_same_files() {
     cmp here/SHA256SUMS there/SHA256SUMS || fail "$(diff here/SHA256SUMS there/SHA256SUMS)"
 }
 
+# With the features that its own manifest names.
+full_cargo_installs_the_suite() {
+    cargo install --debug --locked --quiet --path "$root/conformance/suite" --root "$PWD" >&2 || fail "cargo install"
+    [ -n "$(bin/cni-conformance list)" ] || fail "the command lists nothing"
+}
+
 # Debian 12 with containerd, and with what these commands install. Sets debian.
 debian_12() {
     debian=$cache/debian-12-$arch

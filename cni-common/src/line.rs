@@ -5,8 +5,8 @@ use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 use std::ops::{Deref, RangeInclusive};
 
-/// Writes a line to standard error, whose text comes as for `format!`. `eprintln!` panics if that fails, as on a full disk: then a DEL
-/// would not remove what it can.
+/// Writes a line to standard error, whose text comes as for `format!`. `eprintln!` panics if that fails, as on a full disk: DEL
+/// would end before its work.
 #[macro_export]
 macro_rules! remark {
     ($($text:tt)*) => { $crate::line::write_remark(format_args!($($text)*)) };

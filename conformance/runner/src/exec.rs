@@ -276,7 +276,7 @@ fn ends_by(child: &Child, deadline: Instant) -> anyhow::Result<bool> {
     let process = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        // poll(2) counts milliseconds. What is left of one would else be many calls of poll.
+        // poll(2) counts whole milliseconds: with none it returns at once, again and again until the deadline.
         let limit = PollTimeout::try_from(left.as_millis() + 1).unwrap_or(PollTimeout::MAX);
         match poll(&mut [PollFd::new(process.as_fd(), PollFlags::POLLIN)], limit) {
             Ok(0) if left.is_zero() => return Ok(false),
