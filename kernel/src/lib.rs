@@ -10,6 +10,7 @@
 //! - [`unix_stream`]: a connection to a Unix socket that waits for nothing longer than its limit.
 //! - [`ip`]: the families IPv4 and IPv6, and IP addresses as bytes.
 //! - [`ping`]: sockets for echo requests.
+//! - [`probe`](mod@probe): asks on a link whether a host has an address.
 //! - [`notices`]: waits for the kernel's messages about changes.
 //! - [`budget`]: limits what one container may cost.
 //! - [`observer`]: reports to the program how long requests take, and their errors.
@@ -33,6 +34,7 @@ pub mod netns_file;
 pub mod nftables;
 pub mod notices;
 pub mod ping;
+pub mod probe;
 pub mod retry;
 mod sorted;
 pub mod sysctl;
