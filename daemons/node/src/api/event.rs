@@ -47,7 +47,7 @@ impl Event {
     }
 
     /// The namespace of the object. Events of a Node are in `default`.
-    pub(super) fn namespace(&self) -> &str {
+    pub(crate) fn namespace(&self) -> &str {
         match &self.about {
             About::Node(_) => "default",
             About::Policy { namespace, .. } => namespace,
@@ -55,7 +55,7 @@ impl Event {
     }
 
     /// The object. `reporter`: this node.
-    pub(super) fn to_json(&self, reporter: &str) -> Value {
+    pub(crate) fn to_json(&self, reporter: &str) -> Value {
         let Event { about, reason, fault, message } = self;
         // The kubelet and kubectl use the name of a Node as its UID here.
         let (key, object) = match about {

@@ -1,14 +1,16 @@
 //! `ferrule-node blocks`: claims blocks of addresses for the plugin `shared`.
 //!
 //! - `object` has the objects of the API server, `api` the requests.
+//! - `fence` reads from a Node whether its machine is off.
 //! - `folder` has the ledgers, which the plugin reads.
 //! - `network` keeps the blocks of one network.
 //! - `server` answers the plugin.
 //!
 //! It is a process of its own: networks that many nodes share are second networks of pods, on clusters whose first network is another
-//! one, where the daemon of the node's network does not run. It changes nothing in the kernel.
+//! one, where the daemon of the node's network does not run. It changes nothing in the kernel; it asks by ARP and ND whether addresses are used.
 
 mod api;
+mod fence;
 mod folder;
 mod network;
 mod object;
@@ -63,8 +65,9 @@ pub async fn run(options: Options, blocks: Blocks) -> Result<()> {
             .mul_f64(0.75 + f64::from((hint(&node, "") % 512) as u16) / 1024.0),
         look: seconds(1).min(seconds(blocks.keep_scarce)),
         patience: Patience { usual: seconds(blocks.keep_empty), scarce: seconds(blocks.keep_scarce) },
+        quarantine: seconds(blocks.quarantine),
     };
-    let api = Arc::new(Api::new(options, Claimant { node, machine, store }));
+    let api = Arc::new(Api::new(options, Claimant { node, machine, store, boot: boot.clone() }));
     let mut keepers = Keepers { folder, api, boot, times, queues: HashMap::new() };
     for ledger in keepers.folder.load()? {
         keepers.start(ledger);
