@@ -161,6 +161,9 @@ pub struct Blocks {
     /// As --keep-empty, while no more blocks are free than nodes want
     #[arg(long, hide = true, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub keep_scarce: u64,
+    /// How long the Node of a machine that is off must have the taint out-of-service before others get its blocks
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub quarantine: u64,
 }
 
 /// The options of the daemon; `status` and `cleanup` use some of them.

@@ -40,17 +40,23 @@ impl Identity {
 
     /// `None` if the machine has no identifier.
     pub fn find(node: &str, machine_id: &Path) -> Option<Identity> {
-        let mut hash = Sha256::new();
-        let mut is_known = false;
-        for path in [machine_id, Path::new(PRODUCT)] {
+        let texts = [machine_id, Path::new(PRODUCT)].map(|path| {
             let text = file::read_named_text(path).unwrap_or_default();
             // systemd's word for a machine that has not started yet.
-            let text = text.trim().strip_prefix("uninitialized").map_or(text.trim(), |_| "");
-            is_known |= !text.is_empty();
+            text.trim().strip_prefix("uninitialized").map_or(text.trim(), |_| "").to_owned()
+        });
+        let machine = Identity::hash(texts.each_ref().map(String::as_str));
+        texts.iter().any(|text| !text.is_empty()).then(|| Identity { node: node.to_owned(), machine })
+    }
+
+    /// The hash of a machine's identifiers: machine-id and product.
+    pub fn hash(texts: [&str; 2]) -> String {
+        let mut hash = Sha256::new();
+        for text in texts {
             hash.update(text);
             hash.update([0]);
         }
-        is_known.then(|| Identity { node: node.to_owned(), machine: hex(&hash.finalize()) })
+        hex(&hash.finalize())
     }
 }
 

@@ -42,6 +42,9 @@ impl From<Size> for u32 {
 }
 
 impl Size {
+    /// One address.
+    pub const ONE: Size = Size(1);
+
     /// The number of addresses.
     pub fn count(self) -> u128 {
         self.0.into()

@@ -9,8 +9,13 @@
 //!    is lost may arrive at any time.
 //! 4. [`Ledger::give_back`]: a closed block without a used address is deleted, with the object's UID as a precondition.
 //! 5. [`Ledger::returned`]: the object is gone, and the block leaves the ledger.
-//! 6. [`Ledger::compare`]: after a start of the daemon, and again and again. After a boot of the machine no block is open before it: an
-//!    operator may have given the blocks of a dead machine to others.
+//! 6. [`Ledger::compare`]: after a start of the daemon, and again and again. After a boot of the machine no block is open before it:
+//!    others may have got the blocks of a dead machine.
+//! 7. **own Node** and [`Ledger::stale`]: before the first comparison of a boot the daemon makes sure that its own Node has not
+//!    [`FENCED`], and then writes the boot into each of its objects. So a deletion by a node that saw the taint before fails.
+//! 8. **take**: another node's daemon gets the object, *then* reads the Node of its owner, which must have [`FENCED`] and be the same machine,
+//!    and deletes the object with UID and version as preconditions. Nothing else proves that a machine no longer runs: no time, no
+//!    condition of the Node, no missing Node.
 
 use std::path::PathBuf;
 
@@ -21,6 +26,9 @@ use crate::range::{Fixed, Range};
 
 /// The version of the file's format.
 pub const FORMAT: u32 = 1;
+
+/// An operator sets this taint of a Node if its machine is off and stays off.
+pub const FENCED: &str = "node.kubernetes.io/out-of-service";
 
 /// The largest file in bytes.
 pub const MAX_FILE: u64 = 16 << 20;
@@ -54,6 +62,9 @@ pub struct Network {
     pub data_dir: PathBuf,
     /// Its range sets.
     pub sets: Vec<Vec<Range>>,
+    /// The node's link to the layer-2 domain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
 }
 
 impl Network {
@@ -80,6 +91,16 @@ impl Network {
     /// What all nodes of the domain must agree on.
     pub fn fixed(&self) -> Vec<Fixed> {
         self.ranges().map(|range| range.fixed.clone()).collect()
+    }
+
+    /// The ranges of a set from which containers get addresses without a request.
+    pub fn usual_ranges(&self, set: usize) -> Vec<Range> {
+        self.sets.get(set).into_iter().flatten().filter(|range| !range.on_request).cloned().collect()
+    }
+
+    /// Whether containers get the addresses of the block only on request.
+    pub fn is_on_request(&self, block: &Block) -> bool {
+        self.ranges().any(|range| range.on_request && range.fixed.part_of(block).is_some())
     }
 
     /// The ranges of all sets.
@@ -125,6 +146,10 @@ pub struct Claim {
     pub store: String,
     /// The network.
     pub network: String,
+    /// The boot of the node in which it has made the object, or was last sure of it.
+    pub boot: String,
+    /// A hash of the identifiers of the node's machine.
+    pub machine: String,
     /// One of the places that the node has in the domain. The API server lets a node have each one once, so their number limits its blocks.
     pub slot: u32,
 }
@@ -138,6 +163,15 @@ pub enum Change {
     Lost(Block),
     /// The block is no longer this node's, and none of its addresses is used.
     Gone(Block),
+}
+
+impl Change {
+    /// The block.
+    pub fn block(&self) -> Block {
+        match self {
+            Change::Adopted(block) | Change::Lost(block) | Change::Gone(block) => *block,
+        }
+    }
 }
 
 /// What to do about a closed block.
@@ -210,6 +244,11 @@ impl Ledger {
         claim.store == store && claim.network == self.network.network
     }
 
+    /// This store's objects of another boot: the daemon writes this one into them before [`Ledger::compare`].
+    pub fn stale<'c>(&self, claims: &'c [Claim], store: &str, boot: &str) -> impl Iterator<Item = &'c Claim> {
+        claims.iter().filter(move |claim| self.owns(claim, store) && claim.boot != boot)
+    }
+
     /// Opens the block of an object that the API server has for this store. Returns whether it is open.
     pub fn claimed(&mut self, claim: &Claim, store: &str) -> bool {
         if !self.owns(claim, store) || self.state(&claim.block).is_some() {
@@ -243,7 +282,8 @@ impl Ledger {
         self.blocks.retain(|entry| entry.block != *block || entry.state != State::Closed);
     }
 
-    /// Compares the ledger with the newest list of the domain's objects. After it the open blocks are open in this boot.
+    /// Compares the ledger with the newest list of the domain's objects. After it the open blocks are open in this boot. Changes nothing
+    /// while an object is [stale](Ledger::stale).
     ///
     /// An object of this store that the ledger does not have was never open: each removal from the ledger follows the end of the object
     /// with that UID. So it is safe to open it.
@@ -255,6 +295,9 @@ impl Ledger {
         is_used: impl Fn(&Block) -> bool,
     ) -> Vec<Change> {
         let mut changes = Vec::new();
+        if self.stale(claims, store, boot).next().is_some() {
+            return changes;
+        }
         self.blocks.retain_mut(|entry| {
             let mut own = claims.iter().filter(|claim| claim.block == entry.block && claim.store == store);
             if entry.state != State::Lost && own.any(|claim| claim.uid == entry.uid) {

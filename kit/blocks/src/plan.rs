@@ -116,11 +116,8 @@ pub fn unclaimed(set: &[Range], claims: &[Claim], most: usize) -> usize {
 /// A claim that shares addresses with a block of the set without being one of its blocks: a node has another size.
 pub fn contradiction<'c>(set: &[Range], claims: &'c [Claim]) -> Option<&'c Claim> {
     claims.iter().find(|claim| {
-        let is_near = |range: &&Range| {
-            let subnet = range.fixed.subnet;
-            [claim.block.first, claim.block.last()].iter().any(|ip| subnet.contains(*ip))
-        };
-        set.iter().any(|range| is_near(&range) && range.fixed.block_size != claim.block.size)
+        let differs = |range: &Range| range.fixed.block_size != claim.block.size;
+        set.iter().any(|range| differs(range) && range.fixed.is_near(&claim.block))
     })
 }
 
@@ -212,6 +209,8 @@ mod tests {
             node: store.to_owned(),
             store: store.to_owned(),
             network: "net".to_owned(),
+            boot: "boot".to_owned(),
+            machine: "m".to_owned(),
             slot: 0,
         }
     }

@@ -21,6 +21,9 @@ pub struct Range {
     /// Networks whose addresses no container gets.
     #[serde(default, with = "text::list")]
     pub exclude: Vec<IpNetwork>,
+    /// Containers get its addresses only if they request them, so its blocks have one address each.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_request: bool,
 }
 
 /// The part of a range that all nodes of the domain must agree on.
@@ -73,6 +76,19 @@ impl Fixed {
     /// The block with the address.
     pub fn block(&self, ip: IpAddr) -> Block {
         Block::of(ip, self.block_size)
+    }
+
+    /// Whether the blocks of the ranges share no address.
+    fn is_apart(&self, other: &Fixed) -> bool {
+        let outer =
+            |range: &Fixed| (range.block(range.range_start).first, range.block(range.range_end).last());
+        let ((start, end), (first, last)) = (outer(self), outer(other));
+        end < first || last < start
+    }
+
+    /// Whether a block of this size, or of another one, shares addresses with the blocks of the range.
+    pub fn is_near(&self, block: &Block) -> bool {
+        self.block(self.range_start).first <= block.last() && block.first <= self.block(self.range_end).last()
     }
 
     /// Whether the range has the address.
@@ -145,7 +161,8 @@ impl Range {
 /// What the domain's object has to say so that it has the wanted ranges too; `None` if it has them.
 ///
 /// # Errors
-/// A wanted range contradicts a known one, or another wanted one: it has addresses of the same subnet, and is not the same range.
+/// A wanted range contradicts a known one, or another wanted one: it has another subnet with the same addresses, or a block of it has addresses
+/// of a block of the other.
 pub fn joined(known: &[Fixed], wanted: &[Fixed]) -> Result<Option<Vec<Fixed>>, String> {
     let mut all = known.to_vec();
     for range in wanted {
@@ -154,7 +171,9 @@ pub fn joined(known: &[Fixed], wanted: &[Fixed]) -> Result<Option<Vec<Fixed>>, S
         }
         let overlaps = |other: &&Fixed| {
             let (one, two) = (range.subnet, other.subnet);
-            one.is_ipv4() == two.is_ipv4() && (one.contains(two.ip()) || two.contains(one.ip()))
+            one.is_ipv4() == two.is_ipv4()
+                && (one.contains(two.ip()) || two.contains(one.ip()))
+                && (one != two || !range.is_apart(other))
         };
         if let Some(other) = all.iter().find(overlaps) {
             return Err(format!("it has the range {other}, not {range}"));
@@ -178,7 +197,12 @@ pub(crate) mod tests {
         let block_size = size.try_into().unwrap();
         let fixed = Fixed { subnet, range_start, range_end, block_size };
         let exclude = exclude.iter().map(|text| text.parse().unwrap()).collect();
-        Range { fixed, gateway: from_bits(bits(subnet.network()) + 1, subnet.is_ipv4()), exclude }
+        Range {
+            fixed,
+            gateway: from_bits(bits(subnet.network()) + 1, subnet.is_ipv4()),
+            exclude,
+            on_request: false,
+        }
     }
 
     fn all_blocks(range: &Range) -> Vec<Block> {
@@ -247,11 +271,14 @@ pub(crate) mod tests {
                 "{wanted}"
             );
         }
-        let twice = [
-            fixed("10.1.0.0/24", "10.1.0.1", "10.1.0.9", 8),
-            fixed("10.1.0.0/24", "10.1.0.20", "10.1.0.29", 8),
-        ];
-        assert!(joined(&known, &twice).is_err());
+        // The blocks of the first one end with 15, or with 11.
+        for (size, start, is_valid) in
+            [(8, 15, false), (4, 12, true), (8, 16, true), (1, 12, false), (1, 16, true)]
+        {
+            let first = fixed("10.1.0.0/24", "10.1.0.1", "10.1.0.11", if size == 1 { 8 } else { size });
+            let twice = [first, fixed("10.1.0.0/24", &format!("10.1.0.{start}"), "10.1.0.29", size)];
+            assert_eq!(joined(&known, &twice).is_ok(), is_valid, "{size} {start}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Requests to the API server, each with a limit of time.
 
+mod fence;
+
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};

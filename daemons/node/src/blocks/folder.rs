@@ -141,7 +141,7 @@ mod tests {
 
     fn ledger() -> Ledger {
         let (network, domain) = ("net".to_owned(), "lan".to_owned());
-        Ledger::new(Network { network, domain, data_dir: "/stores".into(), sets: Vec::new() })
+        Ledger::new(Network { network, domain, data_dir: "/stores".into(), sets: Vec::new(), link: None })
     }
 
     #[test]

@@ -1,15 +1,17 @@
 //! `ferrule-node blocks`: claims blocks of addresses for the plugin `shared`.
 //!
 //! - `object` has the objects of the API server, `api` the requests.
+//! - `fence` reads from a Node whether its machine is off.
 //! - `folder` has the ledgers, which the plugin reads.
 //! - `network` keeps the blocks of one network.
 //! - [`import`] claims the blocks in which `whereabouts` has addresses.
 //! - `server` answers the plugin, and `figures` Prometheus.
 //!
 //! It is a process of its own: networks that many nodes share are second networks of pods, on clusters whose first network is another
-//! one, where the daemon of the node's network does not run. It changes nothing in the kernel.
+//! one, where the daemon of the node's network does not run. It changes nothing in the kernel; it asks by ARP and ND whether addresses are used.
 
 mod api;
+mod fence;
 mod figures;
 mod folder;
 pub mod import;
@@ -69,8 +71,9 @@ pub async fn run(options: Options, blocks: Blocks) -> Result<()> {
             .mul_f64(0.75 + f64::from((hint(&node, "") % 512) as u16) / 1024.0),
         look: seconds(1).min(seconds(blocks.keep_scarce)),
         patience: Patience { usual: seconds(blocks.keep_empty), scarce: seconds(blocks.keep_scarce) },
+        quarantine: seconds(blocks.quarantine),
     };
-    let api = Arc::new(Api::new(options, Claimant { node, machine, store }));
+    let api = Arc::new(Api::new(options, Claimant { node, machine, store, boot: boot.clone() }));
     let figures = watch::Sender::new(Figures::default());
     let pages = tokio::spawn(serve::run(blocks.metrics, figures.subscribe()));
     let mut keepers = Keepers { folder, api, boot, times, figures, queues: HashMap::new() };

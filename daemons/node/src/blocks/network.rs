@@ -1,8 +1,10 @@
 //! One network: claims blocks for it, and gives them back. Each step of the protocol has the name that [`ferrule_blocks::ledger`] gives it.
 
 mod steps;
+mod take;
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,9 +21,12 @@ use tokio::time::{Instant, sleep_until};
 use super::api::{Api, Unusable};
 use super::figures::{Figures, Row};
 use super::folder::Kept;
+use take::Quarantine;
 
 /// The shortest and the longest pause after a failure of the API server.
 const PAUSE: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(30)];
+/// The most addresses that a message names.
+const NAMED: usize = 8;
 /// For so many claims of a domain the list of all of them is read once more seldom: a thousand nodes read it.
 const CROWD: u32 = 500;
 /// The shortest time between two events of this node about a domain: about as long as an API server keeps one.
@@ -43,6 +48,8 @@ pub(super) struct Times {
     /// The look at the addresses in use.
     pub(super) look: Duration,
     pub(super) patience: Patience,
+    /// How long the Node of another machine has to be fenced before its blocks are taken.
+    pub(super) quarantine: Duration,
 }
 
 /// A network's task.
@@ -61,6 +68,7 @@ pub(super) struct Keeper {
     joined: Option<Vec<Fixed>>,
     /// Since when blocks are seen to be empty.
     empty: BTreeMap<Block, Instant>,
+    quarantine: Quarantine,
     failures: u32,
     pause: Option<Pause>,
     figures: watch::Sender<Figures>,
@@ -118,6 +126,7 @@ impl Keeper {
             listed: None,
             joined: None,
             empty: BTreeMap::new(),
+            quarantine: Quarantine::default(),
             failures: 0,
             pause: None,
             figures,
@@ -233,6 +242,9 @@ impl Keeper {
 
     async fn work(&mut self, waiting: &[Ask]) -> Result<(), Trouble> {
         let network = self.kept.ledger.network.clone();
+        if self.kept.ledger.boot != self.boot {
+            self.check_own_node().await?;
+        }
         let is_due = |last: Option<Instant>, every| last.is_none_or(|at| at.elapsed() >= every);
         let crowd = u32::try_from(self.claims.len()).unwrap_or(u32::MAX) / CROWD;
         if is_due(self.listed, self.times.compare.saturating_mul(crowd + 1)) {
@@ -256,6 +268,7 @@ impl Keeper {
         for set in 0..network.sets.len() {
             self.claim_for(set, waiting).await?;
         }
+        self.close_requested(waiting).await?;
         self.give_back_closed().await?;
         Ok(())
     }
@@ -281,25 +294,48 @@ impl Keeper {
     /// The step *compare*. The list has at least this store's claims.
     async fn compare(&mut self, claims: Vec<Claim>) -> Result<()> {
         let domain = self.kept.ledger.network.domain.clone();
+        let claims = self.renew(claims).await?;
         self.compared = Some(Instant::now());
         let (store, boot) = (self.api.store().to_owned(), self.boot.clone());
         let changes = self.kept.change(move |ledger, used| {
-            ledger.compare(&claims, &store, &boot, |block| {
+            let changes = ledger.compare(&claims, &store, &boot, |block| {
                 used.range(block.first..=block.last()).next().is_some()
-            })
+            });
+            let of = |block: Block| {
+                let some = used.range(block.first..=block.last()).take(NAMED).map(IpAddr::to_string);
+                some.collect::<Vec<_>>().join(", ")
+            };
+            changes.into_iter().map(|change| (change, of(change.block()))).collect::<Vec<_>>()
         });
-        for change in changes.await? {
-            let (what, block) = match change {
-                Change::Adopted(block) => ("the API server has it for this node", block),
-                Change::Gone(block) => ("the API server has it no longer", block),
-                Change::Lost(block) => (
-                    "the API server has it no longer for this node, but containers still have addresses of it: another node may give them too",
-                    block,
+        for (change, ips) in changes.await? {
+            let (network, name) = (&self.kept.ledger.network.network, change.block().name(&domain));
+            let what = match change {
+                Change::Adopted(_) => "the API server has it for this node".to_owned(),
+                Change::Gone(_) => "the API server has it no longer".to_owned(),
+                Change::Lost(_) => format!(
+                    "the API server has it no longer for this node, but containers still have addresses of it: another node may give them too: {ips}"
                 ),
             };
-            log!("network {}: block {}: {what}", self.kept.ledger.network.network, block.name(&domain));
+            log!("network {network}: block {name}: {what}");
+            if matches!(change, Change::Lost(_)) {
+                self.tell(
+                    self.api.node(),
+                    "AddressesLost",
+                    format!("block {name} of network {network}: {what}"),
+                );
+            }
         }
         Ok(())
+    }
+
+    /// Makes an event about a Node, in a task of its own.
+    fn tell(&self, node: &str, reason: &'static str, message: String) {
+        let (api, node) = (self.api.clone(), node.to_owned());
+        tokio::spawn(async move {
+            if let Err(error) = api.tell(&node, reason, message.clone(), message).await {
+                log!("create an event about the Node {node}: {error:#}");
+            }
+        });
     }
 
     /// The situation of each set.
@@ -313,7 +349,7 @@ impl Keeper {
 
     async fn situation(&mut self, set: usize, waiting: &[Ask]) -> Result<Situation> {
         let used = self.kept.change(|_, used| used.clone()).await?;
-        let ranges = self.kept.ledger.network.sets.get(set).map_or(&[][..], Vec::as_slice);
+        let ranges = &self.kept.ledger.network.usual_ranges(set)[..];
         let is_of_set = |block: &Block| ranges.iter().any(|range| range.fixed.part_of(block).is_some());
         let (now, mut uses) = (Instant::now(), Vec::new());
         for block in self.kept.ledger.open(&self.boot).filter(is_of_set) {
@@ -341,7 +377,10 @@ impl Keeper {
         for need in needs {
             let lacks = match need {
                 Need::Set(set) if sets.get(*set).is_some_and(|situation| situation.free() > 0) => continue,
-                Need::Set(_) => "all blocks of the domain are claimed".to_owned(),
+                Need::Set(set) if network.usual_ranges(*set).is_empty() => {
+                    "its addresses are given on request alone".to_owned()
+                }
+                Need::Set(_) => format!("all blocks of the domain are claimed{}", self.quarantine),
                 Need::Address(ip) => {
                     if self.kept.ledger.open(&self.boot).any(|block| block.contains(*ip)) {
                         continue;
@@ -353,6 +392,9 @@ impl Keeper {
                                 "{ip} is in a block of network {}, or in one that is given back",
                                 claim.network
                             )
+                        }
+                        Some(claim) if network.is_on_request(&claim.block) => {
+                            self.quarantine.holder(*ip, claim)
                         }
                         Some(claim) => format!("{ip} is in a block of node {}", claim.node),
                         None => format!("{ip} is in no block of this node"),

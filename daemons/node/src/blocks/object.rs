@@ -1,5 +1,6 @@
 //! The objects of the API server. Pure.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ferrule_blocks::block::{Block, Size};
@@ -14,6 +15,9 @@ pub(super) const API: &str = "ferrule.dev/v1alpha1";
 pub(super) const DOMAIN: &str = "ferrule.dev/domain";
 /// The label with the identifier of the folder of ledgers.
 pub(super) const STORE: &str = "ferrule.dev/store";
+
+/// The annotation with [`Claim::boot`].
+pub(super) const BOOT: &str = "ferrule.dev/boot";
 
 /// A list, or a part of it.
 #[derive(Debug, Deserialize)]
@@ -42,6 +46,8 @@ struct Metadata {
     name: String,
     uid: String,
     resource_version: String,
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
@@ -50,6 +56,7 @@ struct Spec {
     first: IpAddr,
     size: Size,
     node: String,
+    machine: String,
     store: String,
     network: String,
     slot: u32,
@@ -62,9 +69,10 @@ impl Object {
         let block = Block { first: spec.first, size: spec.size };
         let is_valid =
             spec.domain == domain && block.is_aligned() && block.name(domain) == self.metadata.name;
-        let Metadata { uid, resource_version: version, .. } = self.metadata;
-        let Spec { node, store, network, slot, .. } = spec;
-        is_valid.then_some(Claim { block, uid, version, node, store, network, slot })
+        let Metadata { uid, resource_version: version, mut annotations, .. } = self.metadata;
+        let boot = annotations.remove(BOOT).unwrap_or_default();
+        let Spec { node, machine, store, network, slot, .. } = spec;
+        is_valid.then_some(Claim { block, uid, version, node, machine, store, network, boot, slot })
     }
 }
 
@@ -77,15 +85,17 @@ pub(super) struct Claimant {
     pub(super) machine: String,
     /// The identifier of the folder of ledgers.
     pub(super) store: String,
+    /// The identifier of this boot.
+    pub(super) boot: String,
 }
 
 /// The object that is the claim of a block.
 pub(super) fn block(block: Block, domain: &str, network: &str, slot: u32, claimant: &Claimant) -> Value {
-    let Claimant { node, machine, store } = claimant;
+    let Claimant { node, machine, store, boot } = claimant;
     json!({
         "apiVersion": API,
         "kind": "AddressBlock",
-        "metadata": { "name": block.name(domain), "labels": { DOMAIN: domain, STORE: store } },
+        "metadata": { "name": block.name(domain), "labels": { DOMAIN: domain, STORE: store }, "annotations": { BOOT: boot } },
         "spec": { "domain": domain, "first": block.first, "size": block.size, "node": node, "machine": machine, "store": store, "network": network, "slot": slot },
     })
 }
@@ -136,7 +146,8 @@ mod tests {
 
     #[test]
     fn claims_are_read_back_and_others_are_none() {
-        let claimant = Claimant { node: "n".into(), machine: "m".into(), store: "s".into() };
+        let [node, machine, store, boot] = ["n", "m", "s", "b"].map(str::to_owned);
+        let claimant = Claimant { node, machine, store, boot };
         let one = Block::of("10.0.0.40".parse().unwrap(), 8.try_into().unwrap());
         let mut object = block(one, "lan", "net", 7, &claimant);
         object["metadata"]["uid"] = "u".into();
@@ -144,6 +155,7 @@ mod tests {
         let read = |object: &Value| serde_json::from_value::<Object>(object.clone()).unwrap().claim("lan");
         let claim = read(&object).unwrap();
         assert_eq!((claim.block, &*claim.uid, &*claim.version, &*claim.store), (one, "u", "7", "s"));
+        assert_eq!((&*claim.machine, &*claim.boot), ("m", "b"));
         for (key, value) in [
             ("first", json!("10.0.0.48")),
             ("first", json!("10.0.0.41")),

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod fenced;
 mod import;
 mod lab;
 mod manifest;

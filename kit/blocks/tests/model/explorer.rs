@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::state::{Rule, World};
+use crate::state::{Faults, Rule, World};
 use crate::steps::steps;
 
 /// What the search has found.
@@ -14,8 +14,8 @@ pub(crate) struct Explored {
 }
 
 /// Visits every state.
-pub(crate) fn explore(without: Option<Rule>) -> Explored {
-    let first = Rc::new(World::new());
+pub(crate) fn explore(faults: Faults, without: Option<Rule>) -> Explored {
+    let first = Rc::new(World::new(faults));
     let mut numbers = HashMap::from([(first.clone(), 0)]);
     let mut worlds = vec![first];
     // The state before, and the step; and for each state those from which a step without a fault leads to it.

@@ -1,5 +1,6 @@
 //! A model of the protocol: two nodes, an API server that loses or delays requests and answers, crashes between any two steps, machines
-//! that lose power or their ledgers, and Nodes that are deleted while their pods run. A breadth-first search visits every state.
+//! that lose power or their ledgers, Nodes that are deleted while their pods run, and an operator who fences a node that is off and takes the
+//! taint away again. A breadth-first search visits every state.
 //!
 //! The nodes use the real [`Ledger`]; the steps have the names of its functions. One block with one address is enough: blocks have
 //! names of their own, and nothing connects them.
@@ -11,26 +12,29 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod explorer;
+mod fencing;
 mod state;
 mod steps;
 
 use explorer::explore;
-use state::Rule;
+use state::{Faults, Rule};
 
 #[test]
 fn no_address_is_used_twice_and_none_is_lost() {
-    let explored = explore(None);
-    if let Some(found) = &explored.broken {
-        panic!("{found}");
+    for faults in [Faults::Losses, Faults::Fencing] {
+        let explored = explore(faults, None);
+        if let Some(found) = &explored.broken {
+            panic!("{found}");
+        }
+        eprintln!("{faults:?}: {} states", explored.states);
+        assert!(explored.states > 10_000, "the model has only {} states", explored.states);
     }
-    eprintln!("{} states", explored.states);
-    assert!(explored.states > 10_000, "the model has only {} states", explored.states);
 }
 
 #[test]
 fn without_any_one_rule_a_property_breaks() {
     for rule in Rule::ALL {
-        let explored = explore(Some(rule));
+        let explored = explore(rule.faults(), Some(rule));
         let found = explored.broken.unwrap_or_else(|| panic!("nobody misses {rule:?}"));
         eprintln!("{rule:?}: {found}");
     }

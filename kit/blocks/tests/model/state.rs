@@ -8,10 +8,21 @@ use std::net::IpAddr;
 use ferrule_blocks::block::{Block, Size};
 use ferrule_blocks::ledger::{Claim, Ledger, Network};
 
-/// The boot of each machine that runs. A ledger of an earlier boot has none.
+/// The boot of each machine that runs. A ledger of an earlier boot has none, an object of one has [`EARLIER`].
 pub(crate) const BOOT: &str = "boot";
+/// All boots that have ended.
+pub(crate) const EARLIER: &str = "earlier";
 /// The most requests that arrive after their sender has given up.
 pub(crate) const DELAYED: usize = 1;
+
+/// Which faults there are. All of them together have too many states for each run of the tests, and what connects them is in both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Faults {
+    /// Lost requests, answers, ledgers and disks, and a Node that is deleted.
+    Losses,
+    /// An operator fences a node that is off, and node 1 takes its block. Requests are delayed.
+    Fencing,
+}
 
 /// A rule of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +35,10 @@ pub(crate) enum Rule {
     CloseFirst,
     /// A block with a used address is not given back.
     ProveEmpty,
-    /// A deletion has the UID as its precondition.
+    /// A deletion has UID and version as its preconditions.
     Uid,
+    /// The version is one of them.
+    Version,
     /// A closed block is never opened again.
     NeverReopen,
     /// 409 means that another node has the block.
@@ -42,15 +55,39 @@ pub(crate) enum Rule {
     Adopt,
     /// A block that another node has by now is no longer open.
     Lose,
+    /// Only the taint of its Node proves that a machine is off.
+    Fenced,
+    /// The Node with the taint is that machine's, not one that has its name by now.
+    SameMachine,
+    /// The taint is read after the object.
+    ObjectFirst,
+    /// After a boot a node makes sure that its own Node has no taint.
+    OwnNode,
+    /// After that it writes the boot into its objects.
+    Renew,
 }
 
 impl Rule {
-    pub(crate) const ALL: [Rule; 13] = [
+    /// Those that only fencing needs.
+    pub(crate) fn faults(self) -> Faults {
+        match self {
+            Rule::Version
+            | Rule::Fenced
+            | Rule::SameMachine
+            | Rule::ObjectFirst
+            | Rule::OwnNode
+            | Rule::Renew => Faults::Fencing,
+            _ => Faults::Losses,
+        }
+    }
+
+    pub(crate) const ALL: [Rule; 19] = [
         Rule::CompareAfterBoot,
         Rule::NoOwnerReference,
         Rule::CloseFirst,
         Rule::ProveEmpty,
         Rule::Uid,
+        Rule::Version,
         Rule::NeverReopen,
         Rule::TakenIsTaken,
         Rule::LostIsNotCreated,
@@ -59,16 +96,46 @@ impl Rule {
         Rule::OwnStore,
         Rule::Adopt,
         Rule::Lose,
+        Rule::Fenced,
+        Rule::SameMachine,
+        Rule::ObjectFirst,
+        Rule::OwnNode,
+        Rule::Renew,
     ];
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct World {
+    pub(crate) faults: Faults,
     /// The object that has the block's name.
     pub(crate) object: Option<Claim>,
     pub(crate) nodes: [Node; 2],
     /// Requests whose senders have given up.
     pub(crate) delayed: Vec<Request>,
+    /// The taint of the Node 0.
+    pub(crate) taint: Taint,
+    /// What node 1 knows to take the block from node 0. Each of its steps falls between any two of node 0's.
+    pub(crate) taker: Taker,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Taint {
+    Absent,
+    /// Machine 0 is off.
+    OfMachine,
+    /// Another machine that has the name of node 0 is off.
+    OfAnother,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Taker {
+    Idle,
+    /// Without [`Rule::ObjectFirst`]: the taint is there.
+    Fenced,
+    /// UID and version of the object.
+    Seen(String, String),
+    /// So is the taint. The deletion is on its way.
+    Deletes(String, String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -102,6 +169,15 @@ pub(crate) enum Request {
     Create {
         node: usize,
         store: String,
+        boot: &'static str,
+    },
+    /// The own Node for its taint.
+    OwnNode,
+    /// Writes the boot into the object.
+    Renew {
+        uid: String,
+        version: String,
+        boot: &'static str,
     },
     /// The list for [`Ledger::compare`].
     List,
@@ -109,6 +185,7 @@ pub(crate) enum Request {
     Get,
     Delete {
         uid: String,
+        version: String,
     },
 }
 
@@ -116,6 +193,8 @@ pub(crate) enum Request {
 pub(crate) enum Answer {
     Object(Option<Claim>),
     Created(Claim),
+    Renewed(Claim),
+    Taint(Taint),
     /// 409, or 404 for a deletion.
     Refused,
     Deleted,
@@ -127,11 +206,11 @@ pub(crate) fn block() -> Block {
 
 pub(crate) fn new_ledger() -> Ledger {
     let (network, domain) = ("net".to_owned(), "lan".to_owned());
-    Ledger::new(Network { network, domain, data_dir: "/stores".into(), sets: Vec::new() })
+    Ledger::new(Network { network, domain, data_dir: "/stores".into(), sets: Vec::new(), link: None })
 }
 
 impl World {
-    pub(crate) fn new() -> World {
+    pub(crate) fn new(faults: Faults) -> World {
         let node = |store: &str| Node {
             on: true,
             ledger: new_ledger(),
@@ -141,53 +220,94 @@ impl World {
             between: false,
             daemon: Daemon::Idle,
         };
-        World { object: None, nodes: [node("a1"), node("b1")], delayed: Vec::new() }
+        World {
+            faults,
+            object: None,
+            nodes: [node("a1"), node("b1")],
+            delayed: Vec::new(),
+            taint: Taint::Absent,
+            taker: Taker::Idle,
+        }
     }
 
     /// A UID that nobody knows. Forgotten ones come again, so that there are few states.
     fn new_uid(&self) -> String {
         let mut known: Vec<&str> = self.nodes.iter().flat_map(|node| node.ledger.uids()).collect();
+        known.extend(self.preconditions().map(|(uid, _)| uid));
+        for node in &self.nodes {
+            if let Daemon::Has(
+                _,
+                Answer::Object(Some(claim)) | Answer::Created(claim) | Answer::Renewed(claim),
+            ) = &node.daemon
+            {
+                known.push(&claim.uid);
+            }
+        }
+        unknown(&known)
+    }
+
+    /// UIDs and versions of the requests that are on their way or may be sent.
+    fn preconditions(&self) -> impl Iterator<Item = (&str, &str)> {
         let waits = self.nodes.iter().filter_map(|node| match &node.daemon {
             Daemon::Idle => None,
             Daemon::Waits(request) | Daemon::Has(request, _) => Some(request),
         });
-        for request in self.delayed.iter().chain(waits) {
-            if let Request::Delete { uid } = request {
-                known.push(uid);
+        let answers = self.nodes.iter().filter_map(|node| match &node.daemon {
+            Daemon::Has(_, Answer::Object(Some(claim))) => Some((&*claim.uid, &*claim.version)),
+            _ => None,
+        });
+        let of_requests = self.delayed.iter().chain(waits).filter_map(|request| match request {
+            Request::Delete { uid, version } | Request::Renew { uid, version, .. } => {
+                Some((&**uid, &**version))
             }
-        }
-        for node in &self.nodes {
-            if let Daemon::Has(_, Answer::Object(Some(claim)) | Answer::Created(claim)) = &node.daemon {
-                known.push(&claim.uid);
-            }
-        }
-        ["0", "1", "2", "3", "4", "5", "6", "7"]
-            .into_iter()
-            .find(|uid| !known.contains(uid))
-            .unwrap()
-            .to_owned()
+            _ => None,
+        });
+        let of_taker = match &self.taker {
+            Taker::Seen(uid, version) | Taker::Deletes(uid, version) => Some((&**uid, &**version)),
+            _ => None,
+        };
+        of_requests.chain(answers).chain(of_taker)
     }
 
     /// What the API server does with a request.
     pub(crate) fn serve(&mut self, request: &Request, without: Option<Rule>) -> Answer {
         match request {
             Request::Create { .. } if self.object.is_some() => Answer::Refused,
-            Request::Create { node, store } => {
+            Request::Create { node, store, boot } => {
                 let claim = Claim {
                     block: block(),
                     uid: self.new_uid(),
-                    version: String::new(),
+                    version: unknown(&[]),
                     node: node.to_string(),
                     store: store.clone(),
                     network: "net".to_owned(),
+                    boot: (*boot).to_owned(),
+                    machine: String::new(),
                     slot: 0,
                 };
                 self.object = Some(claim.clone());
                 Answer::Created(claim)
             }
             Request::List | Request::Get => Answer::Object(self.object.clone()),
-            Request::Delete { uid } => match &self.object {
-                Some(object) if object.uid == *uid || without == Some(Rule::Uid) => {
+            Request::OwnNode => Answer::Taint(self.taint),
+            Request::Renew { uid, version, boot } => {
+                let known: Vec<String> =
+                    self.preconditions().map(|(_, version)| version.to_owned()).collect();
+                let known: Vec<&str> = known.iter().map(String::as_str).chain([&**version]).collect();
+                match &mut self.object {
+                    Some(object) if object.uid == *uid && object.version == *version => {
+                        (object.version, object.boot) = (unknown(&known), (*boot).to_owned());
+                        Answer::Renewed(object.clone())
+                    }
+                    _ => Answer::Refused,
+                }
+            }
+            Request::Delete { uid, version } => match &self.object {
+                Some(object)
+                    if without == Some(Rule::Uid)
+                        || object.uid == *uid
+                            && (object.version == *version || without == Some(Rule::Version)) =>
+                {
                     self.object = None;
                     Answer::Deleted
                 }
@@ -195,4 +315,9 @@ impl World {
             },
         }
     }
+}
+
+fn unknown(known: &[&str]) -> String {
+    let all = ["0", "1", "2", "3", "4", "5", "6", "7"];
+    all.into_iter().find(|one| !known.contains(one)).unwrap().to_owned()
 }

@@ -2,15 +2,15 @@
 
 use ferrule_blocks::ledger::{GiveBack, State};
 
-use crate::state::{Answer, BOOT, DELAYED, Daemon, Request, Rule, World, block, new_ledger};
+use crate::state::{Answer, BOOT, DELAYED, Daemon, Faults, Request, Rule, Taint, World, block, new_ledger};
 
 /// A step: its name, whether it is no fault, and the state after it.
 pub(crate) type Step = (String, bool, World);
 
 /// Collects the steps.
-struct Steps<'w> {
-    world: &'w World,
-    without: Option<Rule>,
+pub(crate) struct Steps<'w> {
+    pub(crate) world: &'w World,
+    pub(crate) without: Option<Rule>,
     found: Vec<Step>,
 }
 
@@ -23,6 +23,10 @@ pub(crate) fn steps(world: &World, without: Option<Rule>) -> Vec<Step> {
         steps.of_machine(n);
     }
     steps.of_operator();
+    if world.faults == Faults::Fencing {
+        steps.of_taint();
+        steps.of_taker();
+    }
     for at in 0..world.delayed.len() {
         steps.add("a delayed request arrives", true, |world| {
             let request = world.delayed.remove(at);
@@ -34,7 +38,7 @@ pub(crate) fn steps(world: &World, without: Option<Rule>) -> Vec<Step> {
 }
 
 impl Steps<'_> {
-    fn add(&mut self, name: &str, is_good: bool, change: impl FnOnce(&mut World)) {
+    pub(crate) fn add(&mut self, name: &str, is_good: bool, change: impl FnOnce(&mut World)) {
         let mut world = self.world.clone();
         change(&mut world);
         while let Daemon::Waits(request) = &world.nodes[1].daemon {
@@ -43,10 +47,11 @@ impl Steps<'_> {
             world.nodes[1].daemon = Daemon::Idle;
             world.apply(1, &request, &answer, self.without);
         }
+        world.drop_what_must_fail(self.without);
         self.found.push((name.to_owned(), is_good, world));
     }
 
-    fn lacks(&self, rule: Rule) -> bool {
+    pub(crate) fn lacks(&self, rule: Rule) -> bool {
         self.without == Some(rule)
     }
 
@@ -89,14 +94,20 @@ impl Steps<'_> {
                     let answer = world.serve(request, without);
                     world.nodes[n].daemon = Daemon::Has(request.clone(), answer);
                 });
-                self.add(&format!("{n}: {request:?} is lost"), false, |world| {
-                    world.forget(n, request, without)
-                });
-                if matches!(request, Request::Create { .. } | Request::Delete { .. }) {
-                    self.add(&format!("{n}: the answer to {request:?} is lost"), false, |world| {
-                        world.serve(request, without);
-                        world.forget(n, request, without);
+                let has_losses = self.world.faults == Faults::Losses;
+                if has_losses {
+                    self.add(&format!("{n}: {request:?} is lost"), false, |world| {
+                        world.forget(n, request, without)
                     });
+                }
+                if matches!(request, Request::Create { .. } | Request::Delete { .. } | Request::Renew { .. })
+                {
+                    if has_losses {
+                        self.add(&format!("{n}: the answer to {request:?} is lost"), false, |world| {
+                            world.serve(request, without);
+                            world.forget(n, request, without);
+                        });
+                    }
                     if self.world.delayed.len() < DELAYED {
                         self.add(&format!("{n}: {request:?} is delayed"), false, |world| {
                             world.delayed.push(request.clone());
@@ -110,21 +121,23 @@ impl Steps<'_> {
                     world.nodes[n].daemon = Daemon::Idle;
                     world.apply(n, request, answer, without);
                 });
-                self.add(&format!("{n}: the daemon crashes"), false, |world| {
-                    world.nodes[n].daemon = Daemon::Idle
-                });
+                // A delay of the request is one too.
+                if self.world.faults == Faults::Losses {
+                    self.add(&format!("{n}: the daemon crashes"), false, |world| {
+                        world.nodes[n].daemon = Daemon::Idle
+                    });
+                }
             }
         }
     }
 
     fn of_idle_daemon(&mut self, n: usize) {
         let node = &self.world.nodes[n];
-        self.add(&format!("{n}: compare"), true, |world| {
-            world.nodes[n].daemon = Daemon::Waits(Request::List)
-        });
         let (state, is_compared) = (node.ledger.state(&block()), node.ledger.boot == BOOT);
+        let first = if is_compared || self.lacks(Rule::OwnNode) { Request::List } else { Request::OwnNode };
+        self.add(&format!("{n}: compare"), true, |world| world.nodes[n].daemon = Daemon::Waits(first));
         if state.is_none() && is_compared {
-            let request = Request::Create { node: n, store: node.store.clone() };
+            let request = Request::Create { node: n, store: node.store.clone(), boot: BOOT };
             self.add(&format!("{n}: create"), true, |world| world.nodes[n].daemon = Daemon::Waits(request));
         }
         if state == Some(State::Open) && is_compared {
@@ -161,7 +174,11 @@ impl Steps<'_> {
             let node = &mut world.nodes[0];
             (node.on, node.answers, node.between, node.daemon) = (false, false, false, Daemon::Idle);
             node.ledger.boot = String::new();
+            world.boot_ends();
         });
+        if self.world.faults == Faults::Fencing {
+            return;
+        }
         if node.store == "a1" {
             self.add("0: the ledgers are lost while containers run", false, |world| {
                 let node = &mut world.nodes[0];
@@ -171,6 +188,7 @@ impl Steps<'_> {
                 let node = &mut world.nodes[0];
                 (node.on, node.answers, node.used, node.between) = (false, false, false, false);
                 (node.ledger, node.store, node.daemon) = (new_ledger(), "a2".to_owned(), Daemon::Idle);
+                world.boot_ends();
             });
         }
         self.add("0: the Node object is deleted", false, |world| {
@@ -209,7 +227,14 @@ impl World {
                 node.ledger.claimed(claim, &node.store);
             }
             (Request::Create { .. }, _) if without == Some(Rule::TakenIsTaken) => node.open_anyway(),
+            (Request::OwnNode, Answer::Taint(taint)) => {
+                // A daemon cannot tell whose the taint is, and need not.
+                if n == 1 || *taint == Taint::Absent {
+                    node.daemon = Daemon::Waits(Request::List);
+                }
+            }
             (Request::List, Answer::Object(claim)) => node.compare(claim.as_ref(), without),
+            (Request::Renew { .. }, Answer::Renewed(claim)) => node.compare(Some(claim), without),
             (Request::Get, Answer::Object(claim)) => {
                 let is_used = node.used && without != Some(Rule::ProveEmpty);
                 let mut ledger = node.ledger.clone();
@@ -217,7 +242,10 @@ impl World {
                 match ledger.give_back(&block(), claim.as_ref(), is_used) {
                     GiveBack::Not => {}
                     GiveBack::Delete(claim) => {
-                        node.daemon = Daemon::Waits(Request::Delete { uid: claim.uid.clone() });
+                        node.daemon = Daemon::Waits(Request::Delete {
+                            uid: claim.uid.clone(),
+                            version: claim.version.clone(),
+                        });
                     }
                     GiveBack::Gone => node.ledger.returned(&block()),
                 }
@@ -241,7 +269,13 @@ impl crate::state::Node {
                 .filter(|claim| claim.store.starts_with('a') == self.store.starts_with('a'))
                 .for_each(|claim| self.store.clone_into(&mut claim.store)),
             Some(Rule::Adopt) => claims.retain(|_| self.ledger.state(&block()).is_some()),
+            Some(Rule::Renew) => claims.iter_mut().for_each(|claim| BOOT.clone_into(&mut claim.boot)),
             _ => {}
+        }
+        if let Some(claim) = self.ledger.stale(&claims, &self.store, BOOT).next() {
+            let (uid, version) = (claim.uid.clone(), claim.version.clone());
+            self.daemon = Daemon::Waits(Request::Renew { uid, version, boot: BOOT });
+            return;
         }
         self.ledger.compare(&claims, &self.store, BOOT, |_| self.used);
         if without == Some(Rule::Lose) && former.state(&block()) == Some(State::Open) {
@@ -259,6 +293,8 @@ impl crate::state::Node {
             node: String::new(),
             store: self.store.clone(),
             network: "net".to_owned(),
+            boot: BOOT.to_owned(),
+            machine: String::new(),
             slot: 0,
         };
         self.ledger.claimed(&claim, &self.store);

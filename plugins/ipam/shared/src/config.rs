@@ -9,6 +9,8 @@ use ferrule_blocks::range::{Fixed, Range};
 use ferrule_blocks::wire::{FOLDER, SOCKET};
 use ferrule_reservations::config::Config;
 use ferrule_reservations::range::Range as Checked;
+use ferrule_reservations::set::RangeSet;
+use ipnetwork::IpNetwork;
 use serde::Deserialize;
 
 /// A checked configuration.
@@ -46,12 +48,16 @@ impl Shared {
                 "set \"domain\" to one name for all networks whose containers are on the same layer 2",
             )
         })?;
-        let sets = config.sets.iter().map(|set| set.ranges().iter().map(|range| read(range, size)).collect());
+        let on_request = on_request(&ipam.on_request, &config)?;
+        let read =
+            |range: &Checked| read(range, size, on_request.iter().any(|network| is_in(range, *network)));
+        let sets = config.sets.iter().map(|set| set.ranges().iter().map(read).collect());
         let network = Network {
             network: conf.name().to_owned(),
             domain: ipam.domain,
             data_dir: config.data_dir.clone(),
             sets: sets.collect(),
+            link: [ipam.link, wire.master, wire.bridge].into_iter().find(|name| !name.is_empty()),
         };
         network.check().map_err(CniError::invalid_config)?;
         let (folder, socket) = (or(ipam.ledgers, FOLDER), or(ipam.socket, SOCKET));
@@ -63,11 +69,34 @@ impl Shared {
     }
 }
 
-fn read(range: &Checked, size: Option<Size>) -> Range {
+/// The networks of `onRequest`. A node claims each of their addresses by itself.
+fn on_request(texts: &[String], config: &Config) -> Result<Vec<IpNetwork>, CniError> {
+    let read = |text: &String| {
+        let network = text.parse().ok().filter(|network: &IpNetwork| network.ip() == network.network());
+        let has_range = |network: &IpNetwork| {
+            config.sets.iter().flat_map(RangeSet::ranges).any(|range| is_in(range, *network))
+        };
+        network.filter(has_range).ok_or_else(|| {
+            CniError::invalid_config(format!(
+                "onRequest {text:?} is no network that has a whole range of this one"
+            ))
+        })
+    };
+    texts.iter().map(read).collect()
+}
+
+fn is_in(range: &Checked, network: IpNetwork) -> bool {
+    network.contains(range.start) && network.contains(range.end)
+}
+
+fn read(range: &Checked, size: Option<Size>, on_request: bool) -> Range {
     let subnet = range.subnet;
-    let block_size = size.unwrap_or_else(|| Fixed::usual_size(subnet));
+    let block_size = match on_request {
+        true => Size::ONE,
+        false => size.unwrap_or_else(|| Fixed::usual_size(subnet)),
+    };
     let fixed = Fixed { subnet, range_start: range.start, range_end: range.end, block_size };
-    Range { fixed, gateway: range.gateway, exclude: range.exclude().to_vec() }
+    Range { fixed, gateway: range.gateway, exclude: range.exclude().to_vec(), on_request }
 }
 
 fn or(path: String, usual: &str) -> PathBuf {
@@ -79,6 +108,9 @@ fn or(path: String, usual: &str) -> PathBuf {
 struct WireConf {
     ipam: WireIpam,
     runtime_config: WireRuntimeConfig,
+    /// Keys of macvlan, ipvlan and bridge.
+    master: String,
+    bridge: String,
 }
 
 #[derive(Default, Deserialize)]
@@ -86,6 +118,8 @@ struct WireConf {
 struct WireIpam {
     domain: String,
     block_size: Option<u32>,
+    on_request: Vec<String>,
+    link: String,
     ledgers: String,
     socket: String,
     probe: String,
@@ -121,6 +155,23 @@ mod tests {
         assert_eq!(shared.network.sets[0][0].exclude.len(), 1);
         assert_eq!(shared.ledger, PathBuf::from("/var/lib/ferrule/blocks/net.json"));
         assert_eq!(shared.socket, PathBuf::from("/run/ferrule/blocks.sock"));
+    }
+
+    #[test]
+    fn addresses_on_request_have_claims_of_their_own() {
+        let ipam = r#","master":"eth1","ipam":{"type":"shared","domain":"lan","onRequest":["10.0.0.224/27"],"ranges":[[{"subnet":"10.0.0.0/24","rangeEnd":"10.0.0.127"},{"subnet":"10.0.0.0/24","rangeStart":"10.0.0.224","rangeEnd":"10.0.0.254"}]]}"#;
+        let network = load(ipam).unwrap().network;
+        let read: Vec<_> =
+            network.ranges().map(|range| (range.on_request, range.fixed.block_size.count())).collect();
+        assert_eq!((&read[..], network.link.as_deref()), (&[(false, 32), (true, 1)][..], Some("eth1")));
+        for other in ["10.0.0.240/28", "10.0.0.225/27", "x"] {
+            let error = load(&ipam.replace("10.0.0.224/27", other)).unwrap_err().to_string();
+            assert!(error.contains(&format!("onRequest \"{other}\" is no network")), "{error}");
+        }
+        assert_eq!(
+            load(&ipam.replace("\"type\"", "\"link\":\"eth2\",\"type\"")).unwrap().network.link.as_deref(),
+            Some("eth2")
+        );
     }
 
     #[test]

@@ -151,8 +151,11 @@ fn attempt(shared: &Shared, attachment: &Attachment<'_>) -> Result<Attempt, CniE
         None => Vec::new(),
     };
     let held = held(&mut reservations, attachment, shared)?;
-    let parts =
-        |set: &RangeSet| open.iter().filter_map(|block| set.within(block.first, block.last())).collect();
+    let is_usable = |block: &&Block| {
+        config.requested.iter().any(|ip| block.contains(*ip)) || !shared.network.is_on_request(block)
+    };
+    let usable = || open.iter().filter(is_usable);
+    let parts = |set: &RangeSet| usable().filter_map(|block| set.within(block.first, block.last())).collect();
     let parts: Vec<Vec<RangeSet>> = config.sets.iter().map(parts).collect();
     let needs = missing(shared, &open, &parts);
     if !needs.is_empty() {

@@ -121,6 +121,28 @@ fn one_block_is_filled_before_the_next_one() {
 }
 
 #[test]
+fn addresses_on_request_are_for_those_that_ask() {
+    let mut net = Net::new();
+    let range = |start: &str, end: &str| json!({ "subnet": "10.0.0.0/24", "rangeStart": start, "rangeEnd": end, "gateway": "10.0.0.1" });
+    let (usual, on_request) = (range("10.0.0.1", "10.0.0.15"), range("10.0.0.240", "10.0.0.250"));
+    let ipam = json!({ "subnet": null, "ranges": [[usual, on_request]], "onRequest": ["10.0.0.240/28"] });
+    net.conf["ipam"] = overlay(&net.conf["ipam"], &ipam);
+    let sets = [[
+        overlay(&usual, &json!({ "blockSize": 8 })),
+        overlay(&on_request, &json!({ "blockSize": 1, "onRequest": true })),
+    ]];
+    let ledger = json!({ "ferruleBlocks": 1, "network": "net", "domain": "lan", "dataDir": net.dir.path().join("stores"), "sets": sets,
+        "boot": this_boot(), "blocks": [{ "first": "10.0.0.241", "size": 1, "state": "open", "uid": "u" }] });
+    fs::write(net.dir.path().join("ledgers/net.json"), ledger.to_string()).unwrap();
+    assert_eq!(net.call("ADD", "usual").error().code, 11);
+    let asks = overlay(&net.conf, &json!({ "args": { "cni": { "ips": ["10.0.0.241"] } } }));
+    assert_eq!(net.exec("ADD", "asks").stdin(asks.to_string()).run().unwrap().ips(), ["10.0.0.241"]);
+    net.call("DEL", "asks").ok();
+    assert_eq!(net.call("ADD", "usual").error().code, 11, "it was the last address");
+    assert!(net.reserved().is_empty());
+}
+
+#[test]
 fn a_ledger_of_an_earlier_boot_opens_nothing() {
     let net = Net::new();
     net.ledger("earlier", json!([block("10.0.0.8", "open")]));

@@ -9,6 +9,7 @@ use ferrule_blocks::block::Block;
 use ferrule_blocks::ledger::{GiveBack, Ledger, Network, State};
 use ferrule_blocks::plan;
 use ferrule_blocks::wire::Need;
+use tokio::time::Instant;
 
 use super::super::api::Created;
 use super::{Ask, Keeper};
@@ -34,14 +35,46 @@ impl Keeper {
         for ip in addresses {
             let range = self.kept.ledger.network.ranges().find(|range| range.fixed.contains(ip));
             let Some(block) = range.map(|range| range.fixed.block(ip)) else { continue };
-            if self.kept.ledger.state(&block).is_none()
-                && !self.claim(block).await?
-                && self.is_freed(block).await?
-            {
+            if self.kept.ledger.state(&block).is_some() || self.claim(block).await? {
+                continue;
+            }
+            let is_on_request = self.kept.ledger.network.is_on_request(&block);
+            if self.is_freed(block).await? || is_on_request && self.take(block).await? {
                 self.claim(block).await?;
             }
         }
         Ok(())
+    }
+
+    /// Closes addresses that containers have requested and no longer use, so that another node can have them.
+    pub(super) async fn close_requested(&mut self, waiting: &[Ask]) -> Result<()> {
+        let (now, used) = (Instant::now(), self.kept.change(|_, used| used.clone()).await?);
+        let is_awaited = |block: &Block| {
+            let needs = waiting.iter().flat_map(|ask| &ask.needs);
+            needs.into_iter().any(|need| matches!(need, Need::Address(ip) if block.contains(*ip)))
+        };
+        let network = self.kept.ledger.network.clone();
+        let open: Vec<Block> = self.kept.ledger.open(&self.boot).collect();
+        for block in open.into_iter().filter(|block| network.is_on_request(block) && !is_awaited(block)) {
+            if used.range(block.first..=block.last()).next().is_some() {
+                self.empty.remove(&block);
+            } else if now - *self.empty.entry(block).or_insert(now) >= self.times.patience.scarce {
+                self.close(block).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The step *close*, for a block without a used address. Returns false if it has one: an ADD may have got it since.
+    async fn close(&mut self, block: Block) -> Result<bool> {
+        let close = move |ledger: &mut Ledger, used: &BTreeSet<IpAddr>| {
+            let is_empty = used.range(block.first..=block.last()).next().is_none();
+            if is_empty {
+                ledger.close(&block);
+            }
+            is_empty
+        };
+        self.kept.change(close).await
     }
 
     /// Whether a block that was claimed by another node is free by now.
@@ -65,15 +98,7 @@ impl Keeper {
         loop {
             situation = self.situation(set, waiting).await?;
             let Some(block) = situation.surplus(self.times.patience) else { return Ok(()) };
-            // An ADD may have got an address of it since.
-            let close = move |ledger: &mut Ledger, used: &BTreeSet<IpAddr>| {
-                let is_empty = used.range(block.first..=block.last()).next().is_none();
-                if is_empty {
-                    ledger.close(&block);
-                }
-                is_empty
-            };
-            if !self.kept.change(close).await? {
+            if !self.close(block).await? {
                 return Ok(());
             }
         }
@@ -82,7 +107,7 @@ impl Keeper {
     /// Claims a free block for the set. Returns false without a free block.
     async fn claim_one(&mut self, set: usize) -> Result<bool> {
         let network = self.kept.ledger.network.clone();
-        let Some(ranges) = network.sets.get(set) else { return Ok(false) };
+        let ranges = &network.usual_ranges(set)[..];
         let hint = plan::hint(self.api.node(), &network.network);
         // Others have taken these, or their objects are no claims.
         let mut refused = BTreeSet::new();
@@ -97,7 +122,11 @@ impl Keeper {
                         self.list().await?;
                     }
                 }
-                None if self.listed.is_some_and(|at| at.elapsed() < FRESH) => return Ok(false),
+                None if self.listed.is_some_and(|at| at.elapsed() < FRESH) => {
+                    if !self.take_one(ranges).await? {
+                        return Ok(false);
+                    }
+                }
                 None => self.list().await?,
             }
         }
