@@ -79,7 +79,7 @@ impl Block {
     /// The block as a network.
     pub fn network(&self) -> IpNetwork {
         let all = if self.first.is_ipv4() { 32 } else { 128 };
-        // A power of two; host bits are none.
+        // The size is a power of two, and the first address a multiple of it.
         let bits = u8::try_from(self.size.0.trailing_zeros()).unwrap_or_default();
         IpNetwork::new(self.first, all - bits).unwrap_or_else(|_| self.first.into())
     }

@@ -179,7 +179,7 @@ mod tests {
         }
         let problem = Some("no\nway".to_owned());
         assert!(figures.set("net", Row { problem, ..Row::default() }));
-        assert_eq!(figures.ready(), (true, "ready\nnetwork net: no\\nway\n".to_owned()));
+        assert_eq!(figures.ready(), (true, "ready\nnetwork net: no way\n".to_owned()));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `ferrule-node import`: claims the blocks in which whereabouts has addresses, so that no node gives them.
+//! `ferrule-node import`: claims the blocks in which whereabouts has addresses. Nodes give no address of them.
 
 use anyhow::{Result, bail, ensure};
 use cni_common::line::Line;

@@ -46,6 +46,39 @@ fn a_thousand_pods_need_at_most_a_hundred_requests() {
     assert!(requests <= 100);
 }
 
+/// 200 pods on each of three nodes. Each pod joins four networks one after another, as Multus does it. whereabouts needs about a minute for
+/// each interface of so many pods: https://github.com/k8snetworkplumbingwg/whereabouts/issues/508.
+#[test]
+#[ignore = "slow: cargo test -p ferrule-node --test blocks -- --ignored --nocapture"]
+fn six_hundred_pods_join_four_networks() {
+    let lan = Lan::new();
+    let members = ["a", "b", "c"].map(|name| lan.quiet_member(name));
+    for member in &members {
+        member.start_with("");
+        member.answers();
+    }
+    let net = |n: usize| network(&format!("net{n}"), json!([[{"subnet": format!("10.2{n}.0.0/20")}]]), 32);
+    let nets: Vec<Value> = (0..4).map(net).collect();
+    let (begin, mut ips) = (Instant::now(), Vec::new());
+    // A node starts at most ten pods at once.
+    for round in 0..20 {
+        scope(|scope| {
+            let pods = (0..30).map(|pod| {
+                let (member, name, nets) = (&members[pod % 3], format!("pod{round}-{pod}"), &nets);
+                scope.spawn(move || {
+                    nets.iter().flat_map(|net| member.add_until(net, &name)).collect::<Vec<_>>()
+                })
+            });
+            let pods: Vec<_> = pods.collect();
+            ips.extend(pods.into_iter().flat_map(|pod| pod.join().unwrap()));
+        });
+    }
+    let (time, requests) = (begin.elapsed(), lan.server.requests().len());
+    println!("{} interfaces: {requests} requests, {time:?}", ips.len());
+    assert_unique(&ips);
+    assert!(ips.len() == 2400 && requests <= 400, "{requests} requests");
+}
+
 /// As many addresses as pods; the variable `FERRULE_SHARED_PODS` is a multiple of four. Each creation and deletion that is a third one
 /// loses its answer. The LAN is asked who has each address.
 #[test]

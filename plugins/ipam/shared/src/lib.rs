@@ -103,7 +103,7 @@ fn reserve_unowned(
         .with_remedy("leave out addresses of hosts outside of Kubernetes by \"exclude\""))
 }
 
-/// Reserves addresses, for which the daemon claims blocks if needed.
+/// Reserves addresses. If the open blocks are full it asks the daemon for others.
 fn reserve(
     shared: &Shared,
     attachment: &Attachment<'_>,

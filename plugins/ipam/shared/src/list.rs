@@ -11,12 +11,12 @@ use ferrule_blocks::ledger::{Ledger, State};
 use ferrule_blocks::plan::Use;
 use ferrule_reservations::store::Store;
 
-/// A ledger's file, and what it says, or why it says nothing.
+/// A ledger's file and its content.
 #[derive(Debug)]
 pub struct Listed {
     /// The file.
     pub path: PathBuf,
-    /// The ledger.
+    /// The ledger, or why it cannot be read.
     pub ledger: Result<Ledger, String>,
 }
 
