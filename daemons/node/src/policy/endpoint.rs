@@ -1,12 +1,12 @@
 //! The health endpoint in the maps, in a pod's place: it sends and gets everything but marked echo requests. With these `proof` finds whether
-//! the table judges the packets of pods.
+//! the table judges the packets of pods. A pod that is isolated comes first: the table is made anew then.
 
 use std::collections::BTreeSet;
 
 use ferrule_kernel::ip::{IpFamily, octets};
 use ferrule_kernel::nftables::{Batch, Element, Value, Verdict};
+use ferrule_node_policy::Ruleset;
 use ferrule_node_policy::ruleset::Entry;
-use ferrule_node_policy::{Change, Ruleset};
 
 use super::layout::{TABLE, map, probe};
 
@@ -31,14 +31,6 @@ impl Endpoint {
     pub(super) fn push(&mut self, ruleset: &Ruleset, batch: &mut Batch) {
         self.made = BTreeSet::new();
         self.follow(ruleset, batch);
-    }
-
-    /// Makes room for pods of this change that have one of its addresses by now.
-    pub(super) fn give_way(&mut self, change: &Change, batch: &mut Batch) {
-        let (taken, kept) = self.made.iter().partition(|entry| change.maps.contains_key(entry));
-        let taken: BTreeSet<Entry> = taken;
-        self.made = kept;
-        taken.iter().for_each(|entry| delete(batch, entry));
     }
 
     /// Adds what is missing, and removes what is not wanted any more.

@@ -306,7 +306,6 @@ impl Enforcer {
         let wanted = self.wanted();
         self.record.widen(&wanted);
         let mut batch = Batch::new();
-        self.endpoint.give_way(&change, &mut batch);
         encode::push(&mut batch, &change, self.compiler.ruleset(), 1);
         self.former.follow(&change, &self.compiler, &self.hosts, &mut batch);
         self.owner.commit(batch).context("change the table")?;
@@ -338,7 +337,7 @@ impl Enforcer {
             batch.delete_elements(TABLE, set, std::slice::from_ref(key));
         }
         pods.undecided.forget(&gone);
-        self.owner.commit(batch).context("open the addresses of pods that are gone, or of the health endpoint")
+        self.owner.commit(batch).context("open the addresses of pods that are gone")
     }
 
     /// Releases the pods whose rules are in the table. Until now nothing has passed in the directions in which a pod was not decided, so no

@@ -33,6 +33,8 @@ pub struct Report {
     pub doubtful: usize,
     /// The pods of this node that cannot be read, as NAMESPACE/NAME, with the same limit: each policy of their namespaces isolates them.
     pub closed: Vec<String>,
+    /// The pods whose objects could never be read, in the same form and number. Their nodes are unknown.
+    pub unread: Vec<String>,
     /// The addresses of this node's pods that are isolated in a direction.
     pub isolated: usize,
     /// The pods for which nothing is decided, as UID NAMESPACE/NAME: the first ones.
@@ -89,7 +91,7 @@ impl Report {
             policy: doubt.policy.clone(),
             what: doubt.what.clone(),
         };
-        let closed = compiler.cluster().closed_pods().take(Report::MOST);
+        let named = |(namespace, name): (&str, &str)| format!("{namespace}/{name}");
         let waiting = undecided.pods();
         let pods: BTreeSet<IpAddr> = compiler.ruleset().maps.keys().map(|entry| entry.pod).collect();
         Report {
@@ -101,7 +103,8 @@ impl Report {
             faulty: compiler.faults().count(),
             doubts: enforcer.inspected.doubts.iter().take(Report::MOST).map(doubt).collect(),
             doubtful: enforcer.inspected.doubts.len(),
-            closed: closed.map(|(namespace, name)| format!("{namespace}/{name}")).collect(),
+            closed: compiler.cluster().closed_pods().take(Report::MOST).map(named).collect(),
+            unread: compiler.unread_pods().take(Report::MOST).map(named).collect(),
             isolated: pods.len(),
             waiting: waiting.len(),
             undecided: waiting.into_iter().take(Report::MOST).map(str::to_owned).collect(),

@@ -60,7 +60,7 @@ impl Ask {
     }
 }
 
-/// What was answered in one round, in each family.
+/// The requests of one round that have an answer, in each family.
 pub(super) type Answers = BTreeMap<IpFamily, BTreeSet<Ask>>;
 
 /// What the endpoint's addresses need in the maps.
@@ -117,7 +117,7 @@ pub(super) async fn round(path: &Path, places: &[Place]) -> Result<Answers> {
     Ok(answers)
 }
 
-/// What the rounds so far have found.
+/// The results of the rounds so far.
 #[derive(Debug, Default)]
 pub(super) struct Rounds {
     families: BTreeMap<IpFamily, Found>,
@@ -133,12 +133,12 @@ struct Found {
 }
 
 impl Rounds {
-    /// The table has been made or changed, or the endpoint: what is known counts until the next round.
+    /// The table or the endpoint has changed: the last result counts until the next round, which is due now.
     pub(super) fn suspect(&mut self) {
         self.due = Some(Duration::ZERO);
     }
 
-    /// Nobody can be asked: nothing is known.
+    /// The endpoint is another one: the results of the former one do not count.
     pub(super) fn forget(&mut self) {
         *self = Rounds::default();
     }

@@ -177,7 +177,7 @@ impl Keeper {
         self.has_changed = true;
     }
 
-    /// When the next round is due. There is none while the table lacks the endpoint's addresses.
+    /// When the next round is due; `None` while the table lacks the endpoint's addresses.
     fn round_due(&self) -> Option<Instant> {
         let entries = self.endpoint.as_ref().ok()?.entries();
         let is_in_table = !entries.is_empty() && self.input.probed.as_ref() == Some(&entries);

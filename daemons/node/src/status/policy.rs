@@ -32,6 +32,9 @@ pub struct Policy {
     /// The pods of this node that cannot be read: each policy of their namespaces isolates them. The first ones.
     #[serde(default)]
     pub closed: Vec<String>,
+    /// The pods of any node whose objects could never be read: new ones wait, those from before the plugin have no policies. The first ones.
+    #[serde(default)]
+    pub unread: Vec<String>,
     /// Why the policies are not followed; what is known holds.
     pub away: Vec<String>,
     /// The kernel lets other programs change the table.
@@ -50,6 +53,7 @@ impl From<&Report> for Policy {
             more: report.more(),
             doubts: report.doubts.iter().map(ToString::to_string).collect(),
             closed: report.closed.clone(),
+            unread: report.unread.clone(),
             away: report.away.clone(),
             is_plain: report.is_plain,
         }
@@ -60,7 +64,7 @@ impl Policy {
     /// The lines of `ferrule-node status`.
     pub(super) fn to_text(&self) -> String {
         let Policy { policies, isolated, waiting, oldest, undecided, away, is_plain, .. } = self;
-        let Policy { faults, more, doubts, closed, .. } = self;
+        let Policy { faults, more, doubts, closed, unread, .. } = self;
         let mut text =
             format!("policies: {policies}, {isolated} addresses of this node's pods are isolated\n");
         let mut line = |shown: std::fmt::Arguments<'_>| {
@@ -89,6 +93,12 @@ impl Policy {
             line(format_args!(
                 "policies: pods that cannot be read, so each policy of their namespaces isolates them: {}",
                 closed.join(", ")
+            ));
+        }
+        if !unread.is_empty() {
+            line(format_args!(
+                "policies: pods that cannot be read, of any node: those from before the plugin have no policies: {}",
+                unread.join(", ")
             ));
         }
         if *is_plain {

@@ -3,7 +3,7 @@
 use std::process::{Command, Output};
 
 use cni_lab::{Background, Place as _, bin_dir, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::lab::{Cluster, LIMIT, PORT, node_object, node_path, wait};
 use crate::member::{CONFLIST, Member, Running};
@@ -62,7 +62,7 @@ fn the_subnet_changes_while_pods_run() {
 fn policies_add_the_last_plugin_and_tell_what_they_do_not_understand() {
     let mut cluster = Cluster::new();
     let path = "/apis/networking.k8s.io/v1/namespaces/shop/networkpolicies/db";
-    let rule = json!({"ports": [{"port": 80, "x": 1}]});
+    let rule = json!({"ports": vec![json!({"port": 80, "x": 1}); 25]});
     cluster.store.put("/api/v1/namespaces/shop", json!({"kind": "Namespace", "apiVersion": "v1"}));
     cluster.store.put(path, json!({"kind": "NetworkPolicy", "spec": {"podSelector": {}, "ingress": [rule]}}));
     let all = ["ptp", "portmap", "bandwidth", "policy"];
@@ -88,17 +88,22 @@ fn policies_add_the_last_plugin_and_tell_what_they_do_not_understand() {
         if has_policy {
             let line =
                 "policies: shop/db: ingress[0], port 0: the field \"x\" is not known: it allows nothing";
-            wait("a line", || said(&cluster.a.run("status --no-probe")), |text| text.contains(line));
+            let is_said = |text: &String| text.contains(line) && text.contains("\npolicies: … and 5 more\n");
+            wait("a line", || said(&cluster.a.run("status --no-probe")), is_said);
         }
+        // The first 20, and one for the rest.
+        let events = || cluster.store.list("/api/v1/namespaces/shop/events");
+        for event in wait("events", events, |events| events.len() == 21) {
+            let about = &event["involvedObject"];
+            assert_eq!(
+                (&about["kind"], &about["name"], &event["type"]),
+                (&json!("NetworkPolicy"), &json!("db"), &json!("Warning"))
+            );
+        }
+        let is_rest = |event: &Value| event["message"].as_str().unwrap().starts_with("5 more parts");
+        assert_eq!(events().iter().filter(|event| is_rest(event)).count(), 1);
         cluster.a.end("TERM");
     }
-    let events = cluster.store.list("/api/v1/namespaces/shop/events");
-    assert_eq!(events.len(), 1, "{events:?}");
-    let about = &events[0]["involvedObject"];
-    assert_eq!(
-        (&about["kind"], &about["name"], &events[0]["type"]),
-        (&json!("NetworkPolicy"), &json!("db"), &json!("Warning"))
-    );
 }
 
 #[test]

@@ -26,6 +26,9 @@ use parts::Parts;
 use selected::Cache;
 use tier::TierParts;
 
+/// The most pods that cannot be read of which the names are kept.
+const MOST_UNREAD: usize = 1000;
+
 /// Takes what the watches say, and makes the rules of it.
 #[derive(Debug, Default)]
 pub struct Compiler {
@@ -36,6 +39,8 @@ pub struct Compiler {
     /// The next policy's [`Parts::id`] or [`TierParts::id`].
     next: u64,
     live: Live,
+    /// Pods that cannot be read and were never known, by namespace and name.
+    unread: BTreeSet<(Box<str>, Box<str>)>,
     /// How many entries of maps, and other chains, lead to a chain.
     users: HashMap<Name, u32>,
     /// How many chains may deny by a set.
@@ -65,6 +70,7 @@ impl Compiler {
     /// A pod is new or has changed.
     pub fn set_pod(&mut self, pod: &Pod) {
         let known = self.cluster.known(pod);
+        self.forget_unread(&pod.namespace, &pod.name);
         self.replace_pod(&pod.namespace, &pod.name, known);
     }
 
@@ -78,16 +84,32 @@ impl Compiler {
     /// The object of a pod cannot be read any more. It keeps its addresses, each policy of its namespace isolates it, and nothing is
     /// allowed; it is no peer.
     pub fn close_pod(&mut self, namespace: &str, name: &str) {
+        if self.cluster.pod(namespace, name).is_none() && self.unread.len() < MOST_UNREAD {
+            self.unread.insert((namespace.into(), name.into()));
+        }
         let closed = self.cluster.closed(namespace, name);
         self.replace_pod(namespace, name, closed);
     }
 
+    /// Pods that cannot be read and were never known: it is unknown on which node they are. No policy isolates them.
+    pub fn unread_pods(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.unread.iter().map(|(namespace, name)| (&**namespace, &**name))
+    }
+
+    fn forget_unread(&mut self, namespace: &str, name: &str) {
+        if !self.unread.is_empty() {
+            self.unread.remove(&(namespace.into(), name.into()));
+        }
+    }
+
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
+        self.forget_unread(namespace, name);
         self.replace_pod(namespace, name, None);
     }
 
     /// Removes the pods that are not to be kept, by namespace and name.
     pub fn retain_pods(&mut self, mut keep: impl FnMut(&str, &str) -> bool) {
+        self.unread.retain(|(namespace, name)| keep(namespace, name));
         for (namespace, name) in self.cluster.pod_keys() {
             if !keep(&namespace, &name) {
                 self.remove_pod(&namespace, &name);

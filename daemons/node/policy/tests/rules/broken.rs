@@ -113,6 +113,13 @@ fn a_pod_that_cannot_be_read_any_more_is_closed() {
     world.compiler.set_pod(&pod("a", "web", "app=web", 1));
     world.update();
     assert!(world.passes(9, 1, TCP, 80) && world.passes(1, 2, TCP, 80) && world.passes(1, 3, TCP, 80));
+    // One that was never read may be anywhere.
+    assert_eq!(Vec::from_iter(world.compiler.unread_pods()), [("a", "unknown")]);
+    world.compiler.set_pod(&Pod { local: false, ..pod("a", "unknown", "", 5) });
+    assert_eq!(world.compiler.unread_pods().count(), 0);
+    world.compiler.close_pod("a", "again");
+    world.compiler.retain_pods(|_, name| name != "again" && name != "unknown");
+    assert_eq!(world.compiler.unread_pods().count(), 0);
     // A pod of another node.
     world.compiler.set_pod(&Pod { local: false, ..pod("b", "far", "app=web", 4) });
     world.update();
@@ -120,6 +127,25 @@ fn a_pod_that_cannot_be_read_any_more_is_closed() {
     world.compiler.close_pod("b", "far");
     world.update();
     assert!(!world.passes(4, 2, TCP, 80));
+}
+
+#[test]
+fn a_pod_whose_labels_were_never_read_is_closed() {
+    let unread = |namespace, last| Pod { unread: Some("too long".into()), ..pod(namespace, "x", "", last) };
+    let from_all = rule(&[spaces("")], &[]);
+    let db = only(policy("a", "db", "app=db", &[from_all], &[]), "Ingress");
+    let pods = [
+        unread("a", 1),
+        pod("a", "db", "app=db", 2),
+        unread("b", 3),
+        Pod { local: false, name: "far".into(), ..unread("a", 4) },
+    ];
+    let world = World::of(&pods, &[db]);
+    assert!(!world.passes(9, 1, TCP, 80) && world.passes(1, 9, TCP, 80), "the policy may be for it");
+    assert!(!world.passes(1, 2, TCP, 80) && !world.passes(3, 2, TCP, 80), "it is nobody's peer");
+    assert!(world.passes(9, 3, TCP, 80), "its namespace has no policies");
+    let closed: Vec<_> = world.compiler.cluster().closed_pods().collect();
+    assert_eq!(closed, [("a", "x"), ("b", "x")]);
 }
 
 #[test]

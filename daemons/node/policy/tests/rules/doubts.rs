@@ -52,7 +52,7 @@ fn a_named_port_that_no_pod_has() {
         let db = named(pod("a", "db", "app=db", 2), "sql", Protocol::Tcp, 5432);
         let web = named(pod("b", "web", "app=web", 3), "http", Protocol::Tcp, 80);
         let others = [far(named(db, "dns", Protocol::Udp, 53)), far(web), pod("c", "c", "", 4)];
-        let world = World::of(&others, &[policy.clone()]);
+        let world = World::of(&others, std::slice::from_ref(&policy));
         assert_eq!(doubts(&world, MANY), Vec::from_iter(expected), "{policy:?}");
         assert_eq!(doubts(&world, 1), [""; 0], "nobody is looked at");
     }
