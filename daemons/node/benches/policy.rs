@@ -1,9 +1,13 @@
-//! The time of the thread that enforces NetworkPolicies, with hand-made objects. Prints a Markdown table.
+//! The time of the thread that enforces NetworkPolicies, with hand-made objects, and what packets cost. Prints Markdown tables.
 //!
-//! Run it as root with `cargo bench -p ferrule-node --bench policy`. Figures are only reported. What the whole daemon needs with 10,000 pods:
-//! `--bench cluster -- policies`.
+//! Run it as root with `cargo bench -p ferrule-node --bench policy`; with `-- traffic` it measures only the packets. Figures are only
+//! reported. What the whole daemon needs with 10,000 pods: `--bench cluster -- policies`. The first packets of 10,000 new pods:
+//! `FERRULE_POLICY_STARTS=10000 cargo test -p ferrule-policy --test traffic nothing_passes`.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "policy/traffic.rs"]
+mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
@@ -81,15 +85,15 @@ impl Thread {
         Thread { told, handle, markers: 0 }
     }
 
-    /// Tells all objects: ten policies and `pods` pods in each namespace. Returns how long it took.
-    fn fill(&self, spaces: usize, pods: usize) -> Duration {
+    /// Tells all objects: so many pods and policies in each namespace. Returns how long it took.
+    fn fill(&self, spaces: usize, pods: usize, policies: usize) -> Duration {
         let mut names = [Names::default(), Names::default(), Names::default()];
         let began = Instant::now();
         for space in 0..spaces {
             let name = format!("s{space}");
             names[1].insert(&name, &name);
             self.tell(Told::Namespace(namespace(space, space)));
-            for number in 0..10 {
+            for number in 0..policies {
                 names[0].insert(&name, &format!("p{number}"));
                 self.tell(Told::Policy(policy(space, number, 80)));
             }
@@ -101,7 +105,8 @@ impl Thread {
         for (kind, names) in Kind::ALL.into_iter().zip(names) {
             self.tell(Told::Listed(kind, names));
         }
-        self.wait(|report| report.is_good() && report.isolated == 2 * spaces * pods);
+        let isolated = if policies == 0 { 0 } else { 2 * spaces * pods };
+        self.wait(|report| report.is_good() && report.isolated == isolated);
         began.elapsed()
     }
 
@@ -149,13 +154,16 @@ fn row(what: &str, mut times: Vec<Duration>) {
 }
 
 fn main() {
+    if std::env::args().any(|argument| argument == "traffic") {
+        return traffic::compare();
+    }
     println!("| ms | median | p99 |\n|---|---:|---:|");
     let node = Node::new().unwrap();
     let thread = Thread::start(&node);
-    row("640 policies, 1,280 pods of this node, both families, from nothing", vec![thread.fill(64, 20)]);
+    row("640 policies, 1,280 pods of this node, both families, from nothing", vec![thread.fill(64, 20, 10)]);
     thread.end();
     let mut thread = Thread::start(&node);
-    thread.fill(10, 100);
+    thread.fill(10, 100, 10);
     thread.changes("1,000 pods, 100 policies: a port of a policy", |round| {
         Told::Policy(policy(round % 10, round / 10 % 10, 81 + round as i32 % 7))
     });
@@ -170,6 +178,7 @@ fn main() {
     announcements(&node, &thread);
     flows(&node, &mut thread);
     thread.end();
+    traffic::compare();
 }
 
 /// From the plugin's transaction until the pod is released.

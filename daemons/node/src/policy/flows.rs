@@ -12,12 +12,14 @@ use ferrule_node_policy::Cluster;
 use ferrule_node_policy::judge::{Packet, judge};
 
 use super::encode::padded;
-use super::layout::{TABLE, cut};
+use super::layout::{CUT, TABLE, cut};
 
 /// Up to this number of addresses the kernel is asked for each one, else for all flows.
 const FEW: usize = 8;
 /// The most flows that one change puts into the set of ended ones. Of the others only the entries are deleted.
 const MOST: usize = 16_384;
+/// The most flows in the sets, which have two elements for each.
+const ROOM: usize = CUT.0 as usize / 2;
 /// In the comment of the elements of a flow: the direction of its packets.
 const DIRECTIONS: [&str; 2] = ["original", "reply"];
 
@@ -119,8 +121,13 @@ impl Cut {
     /// # Errors
     /// The kernel refuses a request. The others are done.
     pub(super) fn end(&mut self, owner: &mut Socket, flows: &[Flow]) -> Result<()> {
-        let new: BTreeSet<Seen> =
-            flows.iter().map(Seen::of).filter(|seen| seen.has_ports()).take(MOST).collect();
+        let new = flows.iter().map(Seen::of).filter(|seen| seen.has_ports()).collect();
+        let new = fair(new, MOST);
+        let kept = fair(self.0.union(&new).copied().collect(), ROOM);
+        let pushed_out: Vec<Seen> = self.0.difference(&kept).copied().collect();
+        remove(owner, &pushed_out)?;
+        self.0.retain(|seen| kept.contains(seen));
+        let new = &new & &kept;
         let mut batch = Batch::new();
         put(&mut batch, &new);
         let is_put = batch.commit(owner);
@@ -137,20 +144,9 @@ impl Cut {
     /// The kernel refuses it.
     pub(super) fn review(&mut self, owner: &mut Socket, cluster: &Cluster) -> Result<()> {
         let allowed: Vec<Seen> = self.0.iter().filter(|seen| !seen.is_denied(cluster)).copied().collect();
-        for part in allowed.chunks(Batch::ROOM / 2) {
-            let elements: Vec<_> = part
-                .iter()
-                .flat_map(|seen| seen.elements().map(|one| (cut(seen.family()), one.key)))
-                .collect();
-            let wanted: Vec<_> = elements.iter().map(|(set, key)| (*set, key.as_slice())).collect();
-            // Their time may be over between both requests; then the next review tries again.
-            let found = find_elements(owner, TABLE, &wanted)?;
-            let mut batch = Batch::new();
-            for ((set, key), _) in elements.iter().zip(found).filter(|(_, found)| found.is_some()) {
-                batch.delete_elements(TABLE, set, std::slice::from_ref(key));
-            }
-            batch.commit(owner)?;
-            self.0.retain(|seen| !part.contains(seen));
+        remove(owner, &allowed)?;
+        for seen in &allowed {
+            self.0.remove(seen);
         }
         Ok(())
     }
@@ -159,6 +155,42 @@ impl Cut {
     pub(super) fn refresh(&mut self, elements: &[Element]) {
         *self = Cut::of(elements);
     }
+}
+
+/// Deletes their elements.
+fn remove(owner: &mut Socket, flows: &[Seen]) -> Result<()> {
+    for part in flows.chunks(Batch::ROOM / 2) {
+        let elements: Vec<_> =
+            part.iter().flat_map(|seen| seen.elements().map(|one| (cut(seen.family()), one.key))).collect();
+        let wanted: Vec<_> = elements.iter().map(|(set, key)| (*set, key.as_slice())).collect();
+        // Their time may be over between both requests; then the next review tries again.
+        let found = find_elements(owner, TABLE, &wanted)?;
+        let mut batch = Batch::new();
+        for ((set, key), _) in elements.iter().zip(found).filter(|(_, found)| found.is_some()) {
+            batch.delete_elements(TABLE, set, std::slice::from_ref(key));
+        }
+        batch.commit(owner)?;
+    }
+    Ok(())
+}
+
+/// Those that stay if there is room for so many: of each source as many as of every other one, so that no pod pushes out the flows of
+/// others. TCP comes last, because it ends without its entry.
+fn fair(all: BTreeSet<Seen>, room: usize) -> BTreeSet<Seen> {
+    if all.len() <= room {
+        return all;
+    }
+    let mut counts = BTreeMap::<(bool, IpAddr), usize>::new();
+    let mut ranked: Vec<_> = { all.into_iter() }
+        .map(|seen| {
+            let is_tcp = seen.proto == TCP;
+            let rank = counts.entry((is_tcp, seen.source)).or_default();
+            *rank += 1;
+            (is_tcp, *rank, seen)
+        })
+        .collect();
+    ranked.sort_unstable();
+    ranked.into_iter().take(room).map(|(.., seen)| seen).collect()
 }
 
 impl Seen {
@@ -223,6 +255,25 @@ pub(super) fn denied(mut flows: Vec<Flow>, cluster: &Cluster) -> Vec<Flow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pod_with_many_flows_leaves_room_for_those_of_others() {
+        let flow = |source: &str, proto, source_port| Seen {
+            source: source.parse().unwrap(),
+            destination: "10.1.0.9".parse().unwrap(),
+            proto,
+            source_port,
+            destination_port: 53,
+        };
+        let many = (0..100).map(|port| flow("10.1.0.2", UDP, port));
+        let few = [flow("10.1.0.3", UDP, 1), flow("10.1.0.4", UDP, 1), flow("10.1.0.4", UDP, 2)];
+        let tcp = (0..100).map(|port| flow("10.1.0.1", TCP, port));
+        let all: BTreeSet<Seen> = many.chain(few).chain(tcp).collect();
+        let kept = fair(all.clone(), 10);
+        assert!(few.iter().all(|seen| kept.contains(seen)) && kept.len() == 10, "{kept:?}");
+        assert!(kept.iter().all(|seen| seen.proto == UDP));
+        assert_eq!(fair(all.clone(), 203), all);
+    }
 
     #[test]
     fn a_flow_is_read_back_from_its_elements() {

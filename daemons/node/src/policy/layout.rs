@@ -37,7 +37,7 @@ pub(super) const COMMENT: &str = "ferrule-node: network policies, layout 1";
 /// Behind the plugin's table, before firewalls.
 const PRIORITY: i32 = -15;
 /// The most ended flows, two elements each, and how many milliseconds they stay without a packet.
-const CUT: (u32, u64) = (65_536, 180_000);
+pub(super) const CUT: (u32, u64) = (65_536, 180_000);
 
 const R1: Register = Register::R1;
 const ICMPV6: u8 = 58;

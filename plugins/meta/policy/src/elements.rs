@@ -160,25 +160,17 @@ pub fn delete(
     is_wanted: &dyn Fn(usize, &Element) -> bool,
     are_dead: &mut dyn FnMut() -> Vec<bool>,
 ) -> Result<Vec<bool>, CniError> {
-    let mut deleted = Vec::new();
-    for part in found.chunks(Batch::ROOM / 2) {
-        let wanted: Vec<(&str, &[u8])> =
-            part.iter().map(|one| (one.set, one.element.key.as_slice())).collect();
-        let first = deleted.len();
-        deleted.extend(
-            change(socket, |socket, batch| {
-                let now = find_elements(socket, TABLE, &wanted)?.into_iter().enumerate();
-                let is_there =
-                    now.map(|(at, now)| now.is_some_and(|element| is_wanted(first + at, &element))).collect();
-                let mut of_part = || are_dead().into_iter().skip(first).take(part.len()).collect();
-                let dead = dead::confirmed(is_there, &mut of_part);
-                for ((set, key), _) in wanted.iter().zip(&dead).filter(|(_, is_dead)| **is_dead) {
-                    batch.delete_elements(TABLE, set, &[key.to_vec()]);
-                }
-                Ok(dead)
-            })
-            .context(|| format!("remove the pod from table {TABLE}"))?,
-        );
-    }
-    Ok(deleted)
+    let wanted: Vec<(&str, &[u8])> = found.iter().map(|one| (one.set, one.element.key.as_slice())).collect();
+    let outcome = change(socket, |socket, batch| {
+        let now = find_elements(socket, TABLE, &wanted)?.into_iter().enumerate();
+        let is_there = now.map(|(at, now)| now.is_some_and(|element| is_wanted(at, &element))).collect();
+        let dead = dead::confirmed(is_there, are_dead);
+        for (set, _) in SETS {
+            let own = wanted.iter().zip(&dead).filter(|((of, _), is_dead)| *of == set && **is_dead);
+            let keys: Vec<Vec<u8>> = own.map(|((_, key), _)| key.to_vec()).collect();
+            batch.delete_elements(TABLE, set, &keys);
+        }
+        Ok(dead)
+    });
+    outcome.context(|| format!("remove the pod from table {TABLE}"))
 }

@@ -7,6 +7,10 @@ use cni_lab::testing::{Trace, World, overlay, with_prev};
 use cni_lab::{Place as _, Pod, Snapshot};
 use cni_runner::Attachment;
 use common::{REPAIR, announced, args, both, network, world};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Batch, Element};
+use ferrule_policy::list;
+use ferrule_policy_kit::table::{TABLE, establish};
 use serde_json::{Value, json};
 
 /// A pod of `ptp`, and the configuration of `policy` behind it.
@@ -148,4 +152,40 @@ fn calls_cost_few_messages_and_status_changes_nothing() {
     let before = Snapshot::take(&world.node).unwrap();
     world.succeed("STATUS", &Attachment::default(), &config);
     cni_lab::testing::assert_unchanged(&world.node, &before, "STATUS");
+}
+
+/// Who is dead is asked once for all, however many elements they have.
+#[test]
+fn one_question_is_about_all_owners() {
+    const OWNERS: u8 = 100;
+    let world = world();
+    let (asked, removed, left) = world
+        .node
+        .run(|| {
+            let mut socket = Socket::netfilter().unwrap();
+            let mut batch = Batch::new();
+            establish(&mut batch);
+            for owner in 0..OWNERS {
+                let element = |key: Vec<u8>| Element {
+                    comment: Some(format!("{owner} shop/web")),
+                    metadata: Some(format!("pods/eth0/{owner}").into_bytes()),
+                    ..Element::new(key)
+                };
+                for set in ["ingress4", "egress4"] {
+                    batch.add_elements(TABLE, set, &[element(vec![10, 1, 0, owner])]);
+                }
+            }
+            batch.commit(&mut socket).unwrap();
+            let all = list::announced(&mut socket).unwrap();
+            let mut asked = 0;
+            let removed = list::remove(&mut socket, &all, &mut || {
+                asked += 1;
+                (0..OWNERS).map(|owner| owner % 2 == 0).collect()
+            });
+            (asked, removed.unwrap(), list::announced(&mut socket).unwrap())
+        })
+        .unwrap();
+    assert_eq!((asked, left.len()), (1, 50));
+    assert!(removed.iter().enumerate().all(|(at, is_removed)| *is_removed == (at % 2 == 0)));
+    assert!(left.iter().all(|one| one.found.len() == 2));
 }

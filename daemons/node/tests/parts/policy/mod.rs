@@ -2,6 +2,7 @@
 
 mod forms;
 mod hostile;
+mod killed;
 mod packets;
 mod random;
 mod rig;

@@ -82,8 +82,11 @@ pub(crate) fn object(namespace: &str, app: &str) -> model::Pod {
 
 /// The object of a started pod, with the addresses that the kubelet has reported.
 pub(crate) fn known(namespace: &str, started: &Started) -> model::Pod {
-    let mut pod = object(namespace, started.pod.name());
-    for address in started.addresses {
+    with_addresses(object(namespace, started.pod.name()), started.addresses)
+}
+
+pub(crate) fn with_addresses(mut pod: model::Pod, addresses: [IpAddr; 2]) -> model::Pod {
+    for address in addresses {
         match address {
             IpAddr::V4(v4) => pod.addresses.v4 = Some(v4),
             IpAddr::V6(v6) => pod.addresses.v6 = Some(v6),
@@ -132,6 +135,11 @@ impl Rig {
 
     /// The lists end with these objects.
     pub(crate) fn listed(&self, namespaces: &[&str], policies: &[NetworkPolicy], pods: &[model::Pod]) {
+        self.tell(Rig::lists(namespaces, policies, pods));
+    }
+
+    /// The messages of lists that end with these objects.
+    pub(crate) fn lists(namespaces: &[&str], policies: &[NetworkPolicy], pods: &[model::Pod]) -> Vec<Told> {
         let mut names = [Names::default(), Names::default(), Names::default()];
         let [of_policies, of_namespaces, of_pods] = &mut names;
         namespaces.iter().for_each(|name| of_namespaces.insert(name, name));
@@ -143,10 +151,11 @@ impl Rig {
                 labels: labels(&[("kubernetes.io/metadata.name", name)]),
             })
         };
-        self.tell(namespaces.iter().map(namespace));
-        self.tell(policies.iter().cloned().map(Told::Policy));
-        self.tell(pods.iter().cloned().map(Told::Pod));
-        self.tell(Kind::ALL.into_iter().zip(names).map(|(kind, names)| Told::Listed(kind, names)));
+        let mut all: Vec<Told> = namespaces.iter().map(namespace).collect();
+        all.extend(policies.iter().cloned().map(Told::Policy));
+        all.extend(pods.iter().cloned().map(Told::Pod));
+        all.extend(Kind::ALL.into_iter().zip(names).map(|(kind, names)| Told::Listed(kind, names)));
+        all
     }
 
     pub(crate) fn report(&self) -> Report {
