@@ -2,6 +2,7 @@
 //!
 //! - [`program`] is the process: arguments, exit statuses, panics, the runtime, and what goes to standard output.
 //! - [`log!`] writes a line of the log.
+//! - [`asked`] is a Unix socket that answers questions.
 //! - [`Pauses`] says how long to wait after failures.
 //! - [`alone`] waits until no other instance runs.
 //! - [`watch`] tells of changes of files.
@@ -16,6 +17,7 @@ macro_rules! log {
     ($($text:tt)*) => { $crate::write_line(format_args!($($text)*)) };
 }
 
+pub mod asked;
 mod instance;
 mod metrics;
 mod notices;

@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use ferrule_daemon::{Pauses, node_name};
 use ferrule_kit::cluster::LOCK_FILE;
+use ferrule_policy_kit::ask::SOCKET_FILE;
 use ferrule_policy_kit::isolated;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -127,7 +128,10 @@ fn policies(
     }
     let (told, objects) = policy::objects::channel();
     tasks.spawn(api::follow_objects(options.clone(), node, count, told));
-    Ok(Some(policy::spawn(path.to_owned(), objects)?))
+    let handle = policy::spawn(path.to_owned(), objects)?;
+    let (socket, questions) = (options.state.join(SOCKET_FILE), handle.questions.clone());
+    tasks.spawn(async move { policy::questions::run(&socket, questions).await });
+    Ok(Some(handle))
 }
 
 /// What the thread says next.

@@ -7,6 +7,7 @@
 //! - `flows` ends the flows that a change denies; `hosts` knows which pods have a route.
 //! - `record` is the file of isolated namespaces.
 //! - `enforcer` puts the steps in order, `thread` waits for messages.
+//! - [`questions`] is the socket on which `ferrule policy why` asks, `answer` what the objects say.
 //!
 //! # The order
 //!
@@ -14,6 +15,9 @@
 //! isolated namespaces names a namespace before its policy is in the table, and until it is out of it. Until all objects are listed, a table that is
 //! there stays as it is.
 
+#[cfg(test)]
+mod agreement;
+mod answer;
 mod encode;
 mod enforcer;
 mod flows;
@@ -22,6 +26,7 @@ mod hosts;
 mod ipvs;
 mod layout;
 pub mod objects;
+pub mod questions;
 mod record;
 mod release;
 mod report;

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::enforcer::Enforcer;
 use super::objects::Told;
+use super::questions::{QUEUE, Question};
 use super::report::Report;
 use crate::listener::Listener;
 
@@ -27,6 +28,8 @@ const MOST: usize = 1024;
 pub struct Handle {
     /// Its last report.
     pub report: watch::Receiver<Report>,
+    /// Takes questions about policies.
+    pub questions: mpsc::Sender<Question>,
     thread: JoinHandle<()>,
 }
 
@@ -47,14 +50,20 @@ pub fn spawn(path: PathBuf, told: mpsc::Receiver<Told>) -> io::Result<Handle> {
         unknown: Some("policies are not known yet: the thread starts".to_owned()),
         ..Report::default()
     });
+    let (questions, asked) = mpsc::channel(QUEUE);
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = Builder::new()
         .name("policy".to_owned())
-        .spawn(move || runtime.block_on(run(&path, told, &sender)))?;
-    Ok(Handle { report, thread })
+        .spawn(move || runtime.block_on(run(&path, told, asked, &sender)))?;
+    Ok(Handle { report, questions, thread })
 }
 
-async fn run(path: &Path, mut told: mpsc::Receiver<Told>, report: &watch::Sender<Report>) {
+async fn run(
+    path: &Path,
+    mut told: mpsc::Receiver<Told>,
+    mut asked: mpsc::Receiver<Question>,
+    report: &watch::Sender<Report>,
+) {
     let mut follower = loop {
         match Follower::open(path) {
             Ok(follower) => break follower,
@@ -72,7 +81,7 @@ async fn run(path: &Path, mut told: mpsc::Receiver<Told>, report: &watch::Sender
         }
     };
     loop {
-        match follower.follow(&mut told, report).await {
+        match follower.follow(&mut told, &mut asked, report).await {
             Ok(()) => return,
             Err(error) => {
                 log!("policy: {error:#}");
@@ -100,6 +109,7 @@ impl Follower {
     async fn follow(
         &mut self,
         told: &mut mpsc::Receiver<Told>,
+        asked: &mut mpsc::Receiver<Question>,
         report: &watch::Sender<Report>,
     ) -> Result<()> {
         let Follower { ruleset, enforcer, look } = self;
@@ -118,6 +128,10 @@ impl Follower {
                         return Ok(());
                     }
                     waiting.drain(..).for_each(|told| enforcer.tell(told));
+                }
+                Some((ask, answer)) = asked.recv() => {
+                    // Who has asked may have gone.
+                    let _ = answer.send(enforcer.answer(&ask));
                 }
                 outcome = ruleset.readable() => {
                     outcome.context("follow the kernel's tables")?;

@@ -1,5 +1,6 @@
 //! From policies, namespaces and pods to the rules of this node. The cost of a change depends on the objects that it touches.
 
+mod applied;
 mod block;
 mod chain;
 mod definition;
@@ -18,6 +19,7 @@ use crate::model::{Addresses, ClusterNetworkPolicy, Direction, Directions, Names
 use crate::name::Name;
 use crate::ruleset::{Change, Entry, MapChange, Ruleset};
 
+pub use applied::{Applied, Named};
 use chain::Built;
 use live::Live;
 use parts::Parts;

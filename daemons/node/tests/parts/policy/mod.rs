@@ -1,6 +1,7 @@
 //! The thread that enforces NetworkPolicies, with the plugin `policy` and hand-made objects of the API.
 
 mod rig;
+mod why;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
