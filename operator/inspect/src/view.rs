@@ -46,6 +46,8 @@ pub enum View {
     Devices,
     /// The routes of ferrule-node to the pods of other nodes
     Nodes,
+    /// The policies that are for each pod of this node, and whom they name
+    Policies,
     /// What belongs to no living container, each with its proof
     Leaks,
     /// A picture: the node, bridges and parent links, the attachments on them, host ports and limits
@@ -111,7 +113,7 @@ impl View {
             View::Devices => devices(node),
             View::Nodes => node.objects_of(&[Kind::Route]),
             View::Leaks => node.leaks().into_iter().map(|index| &node.objects[index]).collect(),
-            View::Pods | View::Graph | View::Why => Vec::new(),
+            View::Pods | View::Graph | View::Why | View::Policies => Vec::new(),
         }
     }
 }
@@ -166,6 +168,8 @@ impl Query {
             }
             View::Devices => vec![DEVICE, ID, RESOURCE, CLAIM, NETWORK, POD, CONTAINER, IFNAME, STATE],
             View::Nodes => vec![NODE, PODS, WAY, SINCE],
+            // Not of objects.
+            View::Policies => Vec::new(),
             View::Leaks => vec![KIND, NAME, NETWORK, CONTAINER, MAKER, AGE],
         };
         let objects = self.view.objects(node);
