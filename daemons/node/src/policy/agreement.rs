@@ -22,12 +22,14 @@ use super::{encode, layout};
 struct Encoded<'r> {
     ruleset: &'r Ruleset,
     fixed: BTreeMap<String, Vec<Vec<Expr>>>,
+    rules: BTreeMap<String, Rc<[Steps]>>,
+    sets: BTreeMap<String, Rc<Set>>,
 }
 
 impl Encoded<'_> {
     fn of(ruleset: &Ruleset) -> Encoded<'_> {
         let fixed = layout::chains().into_iter().map(|chain| (chain.name, chain.rules)).collect();
-        Encoded { ruleset, fixed }
+        Encoded { ruleset, fixed, rules: BTreeMap::new(), sets: BTreeMap::new() }
     }
 
     /// The elements of the fixed sets and maps.
@@ -56,23 +58,30 @@ impl Tables for Encoded<'_> {
     type Error = Infallible;
 
     fn rules(&mut self, chain: &str) -> Result<Rc<[Steps]>, Infallible> {
-        let rules = match chain.parse::<Name>() {
-            Ok(name) => self.ruleset.chains.get(&name).map(encode::rules).unwrap_or_default(),
-            Err(_) => self.fixed.get(chain).cloned().unwrap_or_default(),
+        let Encoded { ruleset, fixed, rules, .. } = self;
+        let make = || {
+            let found = match chain.parse::<Name>() {
+                Ok(name) => ruleset.chains.get(&name).map(encode::rules).unwrap_or_default(),
+                Err(_) => fixed.get(chain).cloned().unwrap_or_default(),
+            };
+            found.into_iter().map(|rule| rule.into_iter().map(Step::Known).collect()).collect()
         };
-        Ok(rules.into_iter().map(|rule| rule.into_iter().map(Step::Known).collect()).collect())
+        Ok(Rc::clone(rules.entry(chain.to_owned()).or_insert_with(make)))
     }
 
     fn set(&mut self, name: &str) -> Result<Rc<Set>, Infallible> {
-        Ok(Rc::new(match name.parse::<Name>() {
-            Ok(name) => self
-                .ruleset
-                .sets
-                .get(&name)
-                .map(|set| Set::of(&encode::elements(set), matches!(set.contents, Contents::Blocks(_))))
-                .unwrap_or_default(),
+        if let Some(known) = self.sets.get(name) {
+            return Ok(Rc::clone(known));
+        }
+        let of_rules = |set: &ferrule_node_policy::ruleset::Set| {
+            Set::of(&encode::elements(set), matches!(set.contents, Contents::Blocks(_)))
+        };
+        let found = Rc::new(match name.parse::<Name>() {
+            Ok(name) => self.ruleset.sets.get(&name).map(of_rules).unwrap_or_default(),
             Err(_) => Set::of(&self.fixed(name), false),
-        }))
+        });
+        self.sets.insert(name.to_owned(), Rc::clone(&found));
+        Ok(found)
     }
 }
 
@@ -159,12 +168,11 @@ fn cluster_policy() -> impl Strategy<Value = ClusterNetworkPolicy> {
     )
 }
 
-fn agrees(compiler: &Compiler, packet: &Judged) {
+fn agrees(compiler: &Compiler, tables: &mut Encoded<'_>, packet: &Judged) {
     let verdict = judge(compiler.cluster(), packet);
     let Judged { source, destination, protocol, destination_port: port } = *packet;
     let walked = Packet { source, destination, protocol, port, input: Some("veth0".to_owned()) };
-    let mut tables = Encoded::of(compiler.ruleset());
-    let Ok(decided) = walk(&mut tables, "forward", &walked);
+    let Ok(decided) = walk(tables, "forward", &walked);
     let ruled = ruled::judge(&Walk::default(), &decided, &walked);
     assert_eq!(ruled.allowed, Some(verdict.is_allowed()), "{packet:?} {verdict:?} {ruled:?}");
     let sides =
@@ -182,7 +190,7 @@ fn agrees(compiler: &Compiler, packet: &Judged) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     #[test]
     fn the_walk_agrees_with_the_judge(
@@ -197,13 +205,14 @@ proptest! {
         policies.into_iter().for_each(|policy| compiler.set_policy(policy));
         cluster_policies.into_iter().for_each(|policy| compiler.set_cluster_policy(policy));
         let _ = compiler.update();
+        let mut tables = Encoded::of(compiler.ruleset());
         for (from, to) in (1..6_u8).flat_map(|from| (1..7_u8).map(move |to| (from, to))) {
             let v4 = |last| IpAddr::from([10, 0, 0, last]);
             let v6 = |last: u8| IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 0, u16::from(last)]);
             for (source, destination) in [(v4(from), v4(to)), (v6(from), v6(to))] {
                 let icmp = if source.is_ipv4() { 1 } else { 58 };
                 for (protocol, destination_port) in [(6, 1), (6, 3), (17, 2), (132, 1), (icmp, 0)] {
-                    agrees(&compiler, &Judged { source, destination, protocol, destination_port });
+                    agrees(&compiler, &mut tables, &Judged { source, destination, protocol, destination_port });
                 }
             }
         }

@@ -51,7 +51,7 @@ impl Compiler {
         })
     }
 
-    /// Whom a policy of one of these pods names.
+    /// Whom a policy of one of these pods names. An entry that can allow nothing names nobody.
     pub fn named(&self, Applied { namespace, policy, direction }: &Applied<'_>) -> Named {
         let mut named = Named::default();
         for family in IpFamily::ALL {
