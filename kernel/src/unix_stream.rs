@@ -1,8 +1,9 @@
 //! A connection to a Unix socket that waits for nothing longer than its limit.
 
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read, Write};
 pub use std::os::unix::net::SocketAddr;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::limited;
@@ -60,6 +61,18 @@ impl Write for TimedStream {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Sends one line, and reads one line of at most `longest` bytes.
+///
+/// # Errors
+/// The server does not answer within the limit.
+pub fn exchange(path: &Path, line: &[u8], longest: u64, limit: Duration) -> io::Result<Vec<u8>> {
+    let mut stream = TimedStream::connect(SocketAddr::from_pathname(path)?, limit)?;
+    stream.write_all(line)?;
+    let mut answer = Vec::new();
+    BufReader::new(stream.take(longest)).read_until(b'\n', &mut answer)?;
+    Ok(answer)
 }
 
 fn timed_out() -> io::Error {

@@ -2,6 +2,7 @@
 //!
 //! - [`program`] is the process: arguments, exit statuses, panics, the runtime, and what goes to standard output.
 //! - [`log!`] writes a line of the log.
+//! - [`asked`] is a Unix socket that answers questions.
 //! - [`Pauses`] says how long to wait after failures.
 //! - [`alone`] waits until no other instance runs.
 //! - [`watch`] tells of changes of files.
@@ -10,6 +11,7 @@
 
 #![deny(missing_docs)]
 
+pub mod asked;
 mod instance;
 mod metrics;
 mod notices;

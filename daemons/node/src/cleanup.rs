@@ -6,6 +6,7 @@ use std::io::ErrorKind;
 use anyhow::{Context as _, Result, bail};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kit::cluster::{LOCK_FILE, STATUS_FILE};
+use ferrule_policy_kit::ask::SOCKET_FILE;
 
 use crate::arguments::Options;
 use crate::{
@@ -72,7 +73,7 @@ fn plan_file(options: &Options) -> Result<Vec<String>> {
 fn state(options: &Options) -> Result<Vec<String>> {
     let folder = &options.state;
     let mut removed = Vec::new();
-    for name in [STATUS_FILE, status::PENDING, LOCK_FILE] {
+    for name in [STATUS_FILE, status::PENDING, SOCKET_FILE, LOCK_FILE] {
         let path = folder.join(name);
         match fs::remove_file(&path) {
             Ok(()) => removed.push(format!("file {}", path.display())),

@@ -48,6 +48,7 @@ pub use read::{
     Base, BaseChain, Chain, RawExpr, Rule, all_chains, all_rules, base_chains, chains, probe, rules,
 };
 pub use set::{Element, Value, elements, find_elements, sets};
+pub use set_kinds::is_of_intervals;
 pub use table_state::{TableState, is_dormant, table_state};
 pub use userdata::{COMMENT_MAX, cut_comment};
 

@@ -16,7 +16,7 @@ use crate::netlink::message::{F_CREATE, F_DUMP, F_EXCL, attrs, find_attr};
 use crate::netlink::{Answer, Message, Socket};
 
 pub(super) const NEW_SET: u16 = 9;
-const GET_SET: u16 = 10;
+pub(super) const GET_SET: u16 = 10;
 pub(super) const DEL_SET: u16 = 11;
 pub(super) const NEW_ELEMENT: u16 = 12;
 const GET_ELEMENT: u16 = 13;

@@ -3,11 +3,14 @@
 use super::batch::{Batch, LIST_ELEMENT};
 use super::data_type::DataType;
 use super::expr::Expr;
-use super::set::{NEW_SET, SET_FLAGS, SET_ID, SET_KEY_LEN, SET_KEY_TYPE, SET_USERDATA, new_set, set_request};
-use super::{Table, userdata};
+use super::read::{HEADER, be32, dump};
+use super::set::{
+    GET_SET, NEW_SET, SET_FLAGS, SET_ID, SET_KEY_LEN, SET_KEY_TYPE, SET_USERDATA, new_set, set_request,
+};
+use super::{Error, Table, userdata};
 use crate::ip::IpFamily;
-use crate::netlink::Message;
-use crate::netlink::message::F_CREATE;
+use crate::netlink::message::{F_CREATE, find_attr};
+use crate::netlink::{Message, Socket};
 
 // NFTA_SET_*
 const SET_DESCRIPTION: u16 = 9;
@@ -123,4 +126,14 @@ impl Batch {
             });
         self.push(format!("add set {table} {name}"), message)
     }
+}
+
+/// Whether a set is one of intervals; `None` if it does not exist.
+pub fn is_of_intervals(socket: &mut Socket, table: Table<'_>, set: &str) -> Result<Option<bool>, Error> {
+    let request = set_request(GET_SET, 0, table, set).one_answer();
+    let bodies = dump(socket, request, || format!("get set {table} {set}"))?;
+    let flags = |body: &Vec<u8>| {
+        body.get(HEADER..).and_then(|attributes| find_attr(attributes, SET_FLAGS)).map_or(0, be32)
+    };
+    Ok(bodies.first().map(|body| flags(body) & FLAG_INTERVAL != 0))
 }

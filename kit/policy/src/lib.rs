@@ -3,17 +3,30 @@
 //! - [`isolated`]: the file that says in which directions the pods of a namespace may be isolated. The daemon writes it, ADD reads it.
 //! - [`table`]: the table with the addresses of undecided pods. ADD adds them, the daemon releases them.
 //! - [`comment`]: the pod in the comment of an element.
+//!
+//! And what `ferrule` and `ferrule-node` share, for the question why a packet passes or not:
+//!
+//! - [`decided`]: the names in the table of decided pods, which the daemon makes.
+//! - [`walk`]: walks a packet through rules, as the kernel does. [`in_kernel`] reads these, [`ruled`] is the answer.
+//! - [`ask`]: the question to the daemon, which knows the objects of the API, and its answer.
 
 #![deny(missing_docs)]
 
+pub mod ask;
 pub mod comment;
+pub mod decided;
+pub mod in_kernel;
 pub mod isolated;
+pub mod ruled;
 pub mod table;
+pub mod walk;
 
 pub use ferrule_kubelet::Pod;
+use serde::{Deserialize, Serialize};
 
 /// The direction of a connection, as the pod sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Direction {
     /// To the pod.
     Ingress,

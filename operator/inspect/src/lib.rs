@@ -8,6 +8,8 @@
 //! lacks; both start plugins by [`process`]. [`repair`] calls the plugins of this program for attachments that CHECK refuses, and
 //! [`watch`] runs it when the kernel reports damage. [`shape`] changes a container's limits.
 //!
+//! [`policy`] says why a packet passes or not.
+//!
 //! [`calls`] reads the log of calls. [`report`] packs what all of them say for a report of a fault. [`selftest`] attaches
 //! two pods of its own and sends packets between them.
 //!
@@ -24,6 +26,7 @@ mod gc;
 pub mod graph;
 pub mod model;
 pub mod node;
+pub mod policy;
 pub mod process;
 pub mod read;
 pub mod repair;
@@ -61,6 +64,9 @@ pub fn inspect(
     style: Style,
     as_json: bool,
 ) -> Result<(Text, Vec<String>), CniError> {
+    if query.view == View::Policies {
+        return policy::applied::inspect(roots, style, as_json);
+    }
     let mut node = Node::read(roots, &mut Sockets::open()?, matches!(query.view, View::Links | View::Why))?;
     node.judge();
     if node.has_doubt() {

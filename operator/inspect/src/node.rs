@@ -40,7 +40,7 @@ pub struct Roots {
 
 impl Roots {
     /// What this process sees of the node.
-    fn sight(&self) -> Sight {
+    pub(crate) fn sight(&self) -> Sight {
         let folders = self.data_dirs.iter().chain(&self.tuning_dirs).chain(&self.flannel_dirs);
         let folders = folders.chain([&self.results]);
         Sight::of_all(self.init, folders.map(PathBuf::as_path))

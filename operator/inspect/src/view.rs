@@ -48,6 +48,8 @@ pub enum View {
     Nodes,
     /// The blocks of addresses that this node has of networks that many nodes share
     Blocks,
+    /// The policies that are for each pod of this node, and whom they name
+    Policies,
     /// What belongs to no living container, each with its proof
     Leaks,
     /// A picture: the node, bridges and parent links, the attachments on them, host ports and limits
@@ -119,7 +121,7 @@ impl View {
             View::Nodes => node.objects_of(&[Kind::Route]),
             View::Blocks => node.objects_of(&[Kind::Block]),
             View::Leaks => node.leaks().into_iter().map(|index| &node.objects[index]).collect(),
-            View::Pods | View::Graph | View::Why => Vec::new(),
+            View::Pods | View::Graph | View::Why | View::Policies => Vec::new(),
         }
     }
 }
@@ -175,6 +177,8 @@ impl Query {
             View::Devices => vec![DEVICE, ID, RESOURCE, CLAIM, NETWORK, POD, CONTAINER, IFNAME, STATE],
             View::Nodes => vec![NODE, PODS, WAY, SINCE],
             View::Blocks => vec![NETWORK, DOMAIN, BLOCK, USE, USED, FREE],
+            // Not of objects.
+            View::Policies => Vec::new(),
             View::Leaks => vec![KIND, NAME, NETWORK, CONTAINER, MAKER, AGE],
         };
         let objects = self.view.objects(node);

@@ -175,13 +175,18 @@ impl Cluster {
     }
 
     /// Their namespaces and names.
-    pub(crate) fn names_at(&self, address: IpAddr) -> impl Iterator<Item = (&str, &str)> {
+    pub fn names_at(&self, address: IpAddr) -> impl Iterator<Item = (&str, &str)> {
         let ids = self.claims.range((address, 0)..=(address, u32::MAX)).map(|(_, id)| *id);
         ids.filter_map(|id| {
             let (namespace, space) = self.spaces.get_key_value(&self.by_id(id)?.namespace)?;
             let (name, _) = space.pods.iter().find(|(_, other)| **other == id)?;
             Some((&**namespace, &**name))
         })
+    }
+
+    /// The ports with a name of the pods that have this address.
+    pub fn ports_at(&self, address: IpAddr) -> impl Iterator<Item = &NamedPort> {
+        self.at(address).flat_map(|pod| pod.ports.iter())
     }
 
     pub(crate) fn namespace_labels(&self, namespace: &str) -> Option<&Labels> {
@@ -208,6 +213,16 @@ impl Cluster {
     /// The pods of this node that policies are for.
     pub(crate) fn locals(&self) -> impl Iterator<Item = &KnownPod> {
         self.locals.iter().filter_map(|id| self.by_id(*id))
+    }
+
+    /// The pods of this node, with namespaces and names.
+    pub(crate) fn local_names(&self) -> impl Iterator<Item = (&str, &str, &KnownPod)> {
+        self.spaces.iter().flat_map(|(namespace, space)| {
+            space.pods.iter().filter_map(|(name, id)| {
+                let pod = self.by_id(*id).filter(|pod| pod.is_local())?;
+                Some((&**namespace, &**name, pod))
+            })
+        })
     }
 
     /// In the order of their names.

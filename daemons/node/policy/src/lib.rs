@@ -12,6 +12,6 @@ mod pool;
 pub mod ruleset;
 
 pub use cluster::{Cluster, KnownPod};
-pub use compiler::{Compiler, Doubt, Fault};
+pub use compiler::{Applied, Compiler, Doubt, Fault, Named};
 pub use name::{Name, NotOurs};
 pub use ruleset::{Change, Ruleset};

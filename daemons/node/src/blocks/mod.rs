@@ -29,7 +29,7 @@ use cni_common::spec::Code;
 use ferrule_blocks::ledger::{Ledger, Network};
 use ferrule_blocks::plan::{Patience, hint};
 use ferrule_blocks::wire::{Failure, Request};
-use ferrule_daemon::node_name;
+use ferrule_daemon::{asked, node_name};
 use ferrule_kernel::sysctl;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -81,7 +81,7 @@ pub async fn run(options: Options, blocks: Blocks) -> Result<()> {
         keepers.start(ledger);
     }
     let (requests, mut request) = mpsc::channel(QUEUE);
-    let server = server::listen(&blocks.socket)?;
+    let server = asked::listen(&blocks.socket)?;
     let server = tokio::spawn(server::run(server, requests));
     let [terminate, interrupt] = &mut signals;
     loop {

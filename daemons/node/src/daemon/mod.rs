@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result};
 use ferrule_daemon::{Pauses, node_name};
 use ferrule_kit::cluster::LOCK_FILE;
 use ferrule_node_policy::ruleset::Entry;
+use ferrule_policy_kit::ask::SOCKET_FILE;
 use ferrule_policy_kit::isolated;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
@@ -133,7 +134,10 @@ fn policies(
     let (told, objects) = policy::objects::channel();
     let is_calm = policy::holds().unwrap_or_default();
     tasks.spawn(api::follow_objects(options.clone(), node, count, told, is_calm));
-    Ok(Some(policy::spawn(path.to_owned(), objects, probed)?))
+    let handle = policy::spawn(path.to_owned(), objects, probed)?;
+    let (socket, questions) = (options.state.join(SOCKET_FILE), handle.questions.clone());
+    tasks.spawn(async move { policy::questions::run(&socket, questions).await });
+    Ok(Some(handle))
 }
 
 /// What the thread says next.

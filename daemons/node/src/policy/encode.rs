@@ -23,10 +23,9 @@ pub(super) fn push(batch: &mut Batch, change: &Change, after: &Ruleset, id: u32)
     }
     for (name, chain) in &change.new_chains {
         let name = name.to_string();
-        for one in &chain.rules {
-            batch.add_rule(TABLE, &name, &rule(chain, one), None);
+        for rule in rules(chain) {
+            batch.add_rule(TABLE, &name, &rule, None);
         }
-        batch.add_rule(TABLE, &name, &[decides(chain.otherwise)], None);
     }
     for (name, elements) in &change.elements {
         let name = name.to_string();
@@ -49,22 +48,28 @@ pub(super) fn push(batch: &mut Batch, change: &Change, after: &Ruleset, id: u32)
 
 fn make(batch: &mut Batch, name: &str, set: &Set, id: u32) {
     let address = data_type(set.family);
-    let elements: Vec<Element> = match &set.contents {
+    match &set.contents {
+        Contents::Addresses(_) => batch.add_set(TABLE, name, id, &[address], None),
+        Contents::Ports(_) => {
+            batch.add_set(TABLE, name, id, &[address, DataType::Proto, DataType::Service], None)
+        }
+        Contents::Blocks(_) => batch.add_interval_set(TABLE, name, id, address),
+    };
+    batch.add_elements(TABLE, name, &elements(set));
+}
+
+/// The elements of a set.
+pub(super) fn elements(set: &Set) -> Vec<Element> {
+    match &set.contents {
         Contents::Addresses(all) => {
-            batch.add_set(TABLE, name, id, &[address], None);
             all.iter().map(|address| element(ruleset::Element::Address(*address))).collect()
         }
         Contents::Ports(all) => {
-            batch.add_set(TABLE, name, id, &[address, DataType::Proto, DataType::Service], None);
             let one = |(address, protocol, port): &_| ruleset::Element::Port(*address, *protocol, *port);
             all.iter().map(|port| element(one(port))).collect()
         }
-        Contents::Blocks(all) => {
-            batch.add_interval_set(TABLE, name, id, address);
-            all.iter().flat_map(|(first, last)| interval(*first, *last)).collect()
-        }
-    };
-    batch.add_elements(TABLE, name, &elements);
+        Contents::Blocks(all) => all.iter().flat_map(|(first, last)| interval(*first, *last)).collect(),
+    }
 }
 
 /// The first address, and the one behind the last, if there is one.
@@ -146,6 +151,12 @@ fn isolation(batch: &mut Batch, change: &Change, after: &Ruleset) {
         batch.add_elements(TABLE, isolated(of), &keys(&added));
         batch.add_elements(TABLE, to_itself(of), &pairs(&added));
     }
+}
+
+/// The rules of a chain. The last one is its verdict for all other packets.
+pub(super) fn rules(chain: &Chain) -> Vec<Vec<Expr>> {
+    let all = chain.rules.iter().map(|one| rule(chain, one));
+    all.chain([vec![decides(chain.otherwise)]]).collect()
 }
 
 fn rule(chain: &Chain, Rule { peer, ports, verdict: then }: &Rule) -> Vec<Expr> {

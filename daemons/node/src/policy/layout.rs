@@ -23,15 +23,14 @@
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::nftables::matches::{End, address, ct_bits, family, read_address};
 use ferrule_kernel::nftables::{
-    Batch, ChainType, CmpOp, CtKey, DIRECTION_REPLY, DataType, Expr, Family, Hook, HookPoint, MetaKey,
-    PayloadBase, Policy, Register, STATE_ESTABLISHED, STATE_NEW, STATE_RELATED, Table, Values, Verdict,
+    Batch, ChainType, CmpOp, CtKey, DIRECTION_REPLY, DataType, Expr, Hook, HookPoint, MetaKey, PayloadBase,
+    Policy, Register, STATE_ESTABLISHED, STATE_NEW, STATE_RELATED, Values, Verdict,
 };
 use ferrule_kit::fixed_chain::FixedChain;
 use ferrule_node_policy::model::Direction;
+pub(super) use ferrule_policy_kit::decided::{LINKS_OUT, TABLE, cut, former, isolated, map, pods, to_itself};
 use ferrule_policy_kit::table as announced;
 
-/// The table.
-pub(super) const TABLE: Table<'static> = Table::new(Family::Inet, "ferrule_policy");
 /// Its comment. Another layout has another one.
 pub(super) const COMMENT: &str = "ferrule-node: network policies, layout 1";
 /// Behind the plugin's table, before firewalls.
@@ -52,42 +51,6 @@ pub(super) const fn data_type(of: IpFamily) -> DataType {
     match of {
         IpFamily::V4 => DataType::Ipv4Addr,
         IpFamily::V6 => DataType::Ipv6Addr,
-    }
-}
-
-/// The addresses of pods that have ended and still have a link.
-pub(super) const fn former(of: IpFamily) -> &'static str {
-    ["former4", "former6"][of as usize]
-}
-
-/// The addresses of pods that are isolated in a direction.
-pub(super) const fn isolated(of: IpFamily) -> &'static str {
-    ["isolated4", "isolated6"][of as usize]
-}
-
-/// The same, each as source and destination.
-pub(super) const fn to_itself(of: IpFamily) -> &'static str {
-    ["self4", "self6"][of as usize]
-}
-
-/// The addresses of the pods of this node, each twice.
-pub(super) const fn pods(of: IpFamily) -> &'static str {
-    ["pods4", "pods6"][of as usize]
-}
-
-/// The node's ends of the links of pods whose egress is isolated.
-pub(super) const LINKS_OUT: &str = "links_out";
-
-/// Source, destination, protocol and both ports of ended flows.
-pub(super) const fn cut(of: IpFamily) -> &'static str {
-    ["cut4", "cut6"][of as usize]
-}
-
-/// From the pod's address to its chain.
-pub(super) const fn map(direction: Direction, of: IpFamily) -> &'static str {
-    match direction {
-        Direction::Ingress => ["to4", "to6"][of as usize],
-        Direction::Egress => ["from4", "from6"][of as usize],
     }
 }
 

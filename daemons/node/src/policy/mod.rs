@@ -10,6 +10,7 @@
 //! - `inspect` looks once a minute at what costs too much at each change.
 //! - `record` is the file of isolated namespaces.
 //! - `enforcer` puts the steps in order, `thread` waits for messages.
+//! - [`questions`] is the socket on which `ferrule policy why` asks, `answer` what the objects say.
 //!
 //! # The order
 //!
@@ -17,6 +18,9 @@
 //! isolated namespaces names a namespace before its policy is in the table, and until it is out of it. Until all objects are listed, a table that is
 //! there stays as it is.
 
+#[cfg(test)]
+mod agreement;
+mod answer;
 mod encode;
 mod endpoint;
 mod enforcer;
@@ -28,6 +32,7 @@ mod ipvs;
 mod layout;
 mod links;
 pub mod objects;
+pub mod questions;
 mod record;
 mod release;
 mod report;

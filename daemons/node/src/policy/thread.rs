@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::enforcer::Enforcer;
 use super::objects::Told;
+use super::questions::{QUEUE, Question};
 use super::report::Report;
 use crate::listener::Listener;
 
@@ -29,6 +30,8 @@ const MOST: usize = 1024;
 pub struct Handle {
     /// Its last report.
     pub report: watch::Receiver<Report>,
+    /// Takes questions about policies.
+    pub questions: mpsc::Sender<Question>,
     thread: JoinHandle<()>,
 }
 
@@ -53,16 +56,18 @@ pub fn spawn(
         unknown: Some("policies are not known yet: the thread starts".to_owned()),
         ..Report::default()
     });
+    let (questions, asked) = mpsc::channel(QUEUE);
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = Builder::new()
         .name("policy".to_owned())
-        .spawn(move || runtime.block_on(run(&path, told, endpoint, &sender)))?;
-    Ok(Handle { report, thread })
+        .spawn(move || runtime.block_on(run(&path, told, asked, endpoint, &sender)))?;
+    Ok(Handle { report, questions, thread })
 }
 
 async fn run(
     path: &Path,
     mut told: mpsc::Receiver<Told>,
+    mut asked: mpsc::Receiver<Question>,
     mut endpoint: watch::Receiver<BTreeSet<Entry>>,
     report: &watch::Sender<Report>,
 ) {
@@ -84,7 +89,7 @@ async fn run(
     };
     follower.enforcer.endpoint.want(endpoint.borrow_and_update().clone());
     loop {
-        match follower.follow(&mut told, &mut endpoint, report).await {
+        match follower.follow(&mut told, &mut asked, &mut endpoint, report).await {
             Ok(()) => return,
             Err(error) => {
                 log!("policy: {error:#}");
@@ -112,6 +117,7 @@ impl Follower {
     async fn follow(
         &mut self,
         told: &mut mpsc::Receiver<Told>,
+        asked: &mut mpsc::Receiver<Question>,
         endpoint: &mut watch::Receiver<BTreeSet<Entry>>,
         report: &watch::Sender<Report>,
     ) -> Result<()> {
@@ -133,6 +139,10 @@ impl Follower {
                     waiting.drain(..).for_each(|told| enforcer.tell(told));
                 }
                 Ok(()) = endpoint.changed() => enforcer.endpoint.want(endpoint.borrow_and_update().clone()),
+                Some((ask, answer)) = asked.recv() => {
+                    // Who has asked may have gone.
+                    let _ = answer.send(enforcer.answer(&ask));
+                }
                 outcome = ruleset.readable() => {
                     outcome.context("follow the kernel's tables")?;
                     ruleset.receive(|message| enforcer.hear(message))?;

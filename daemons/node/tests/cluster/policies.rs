@@ -1,5 +1,7 @@
 //! NetworkPolicies on three nodes, with pods that a kubelet would have started.
 
+mod denied;
+
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread::{self, sleep};

@@ -1,6 +1,8 @@
 //! The command line. The comments are the texts of `--help` and of the man pages.
 
+mod calls;
 mod chain;
+pub(super) mod policy;
 pub(super) mod support;
 
 use std::path::PathBuf;
@@ -12,6 +14,7 @@ use ferrule_bandwidth::rates::Rate;
 use ferrule_inspect::view::Query;
 use ferrule_install::options::{Install, Restore, Status};
 
+pub(super) use self::calls::{Log, Metrics};
 pub(super) use self::chain::Chain;
 
 /// Installs the Ferrule CNI plugins where container runtimes look for them
@@ -157,6 +160,9 @@ pub(super) enum Command {
     ///
     /// Exit status: 0 done; 1 failed, or this is no list of plugins; 2 wrong usage.
     Chain(Chain),
+    /// Answer questions about network policies
+    #[command(subcommand)]
+    Policy(policy::Policy),
     /// List the plugins in this program, with their CNI versions
     Plugins,
     /// Print the version and the SHA-256 of this program, as in BIN_DIR/.ferrule/manifest
@@ -346,46 +352,6 @@ pub(super) struct Doctor {
     pub(super) json: bool,
     #[command(flatten)]
     pub(super) node: Node,
-}
-
-#[derive(Args, Debug)]
-pub(super) struct Log {
-    /// At most N calls
-    #[arg(long, value_name = "N", default_value = "20", value_parser = positive())]
-    pub(super) last: u32,
-    /// The N slowest calls instead, the slowest first
-    #[arg(long, value_name = "N", conflicts_with = "last", value_parser = positive())]
-    pub(super) slowest: Option<u32>,
-    /// Only calls that failed
-    #[arg(long)]
-    pub(super) failed: bool,
-    /// Only calls for one container: the beginning of its ID, or its pod as NAMESPACE/NAME or NAME
-    #[arg(long, value_name = "WHO")]
-    pub(super) container: Option<String>,
-    /// Only calls of one trace, by the beginning of its ID: the runtime's TRACEPARENT names it
-    #[arg(long, value_name = "ID")]
-    pub(super) trace: Option<String>,
-    /// Append the calls that FILE does not have yet to FILE as spans: a line of OTLP/JSON for each call, for OpenTelemetry.
-    /// Steps are child spans. At 10 MiB it becomes FILE.1
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["last", "slowest", "failed", "container", "trace", "json"])]
-    pub(super) otlp: Option<PathBuf>,
-    /// Print their lines, with all steps and netlink errors
-    #[arg(long)]
-    pub(super) json: bool,
-    /// The log; /dev/stdin for lines from journald or syslog [default: the configured one]
-    #[arg(long)]
-    pub(super) file: Option<PathBuf>,
-}
-
-#[derive(Args, Debug)]
-pub(super) struct Metrics {
-    /// Write them to FILE, which replaces an earlier one by a rename: for the folder of node_exporter's textfile collector.
-    /// Calls that FILE has counted stay counted when the log is rotated [default: print them]
-    #[arg(long, value_name = "FILE")]
-    pub(super) output: Option<PathBuf>,
-    /// The log [default: the configured one]
-    #[arg(long)]
-    pub(super) file: Option<PathBuf>,
 }
 
 /// A number above 0.

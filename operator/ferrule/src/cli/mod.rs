@@ -2,6 +2,7 @@
 
 mod arguments;
 mod operator;
+mod policy;
 mod support;
 
 use std::fs;
@@ -68,6 +69,7 @@ fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
         Command::Log(arguments) => return operator::log(arguments),
         Command::Metrics(arguments) => return operator::metrics(arguments),
         Command::Chain(arguments) => return convert(arguments),
+        Command::Policy(command) => return policy::run(command),
         Command::Plugins => {
             for plugin in plugins {
                 let versions: Vec<_> = plugin.spec_versions.iter().map(|version| version.as_str()).collect();

@@ -13,6 +13,7 @@ mod leaks;
 mod others;
 mod partial;
 mod planted;
+mod policy;
 mod readme;
 mod report;
 mod schema;

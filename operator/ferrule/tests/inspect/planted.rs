@@ -39,7 +39,7 @@ const COMMANDS: [&str; 8] = [
 ];
 
 /// A file, the commands that read it, and those of them that must succeed beside any object.
-const FILES: [(&str, &[&str], bool); 12] = [
+const FILES: [(&str, &[&str], bool); 13] = [
     (
         "/run/log",
         &["log --file /run/log", "log --otlp /run/spans --file /run/log", "metrics --file /run/log"],
@@ -51,9 +51,14 @@ const FILES: [(&str, &[&str], bool); 12] = [
     ("/run/ferrule-totals", &["metrics --file /run/calls"], false),
     (
         "/run/ferrule/node/status.json",
-        &["inspect nodes", "doctor --conf-dir /run/cni/node.d --bin-dir BIN"],
+        &[
+            "inspect nodes",
+            "policy why 10.9.0.1 10.9.0.2 80",
+            "doctor --conf-dir /run/cni/node.d --bin-dir BIN",
+        ],
         false,
     ),
+    ("/run/ferrule/node/policy.sock", &["policy why 10.9.0.1 10.9.0.2 80", "inspect policies"], false),
     ("/run/ferrule/node/lock", &["doctor --conf-dir /run/cni/node.d --bin-dir BIN"], false),
     // The addresses of another network's pods, if it is a folder.
     ("/var/lib/cni/networks/cbr0", &["doctor --conf-dir /run/cni/node.d --bin-dir BIN"], false),

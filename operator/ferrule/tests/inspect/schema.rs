@@ -28,6 +28,7 @@ fn deviation(schema: &Value, root: &Value, value: &Value, path: &str) -> Option<
         "array" => value.is_array(),
         "string" => value.is_string(),
         "integer" => value.is_i64() || value.is_u64(),
+        "boolean" => value.is_boolean(),
         "null" => value.is_null(),
         other => panic!("type {other}"),
     };
@@ -40,7 +41,7 @@ fn deviation(schema: &Value, root: &Value, value: &Value, path: &str) -> Option<
     if !is_of || !is_one {
         return Some(format!("{path}: {value}"));
     }
-    let required = schema["required"].as_array().into_iter().flatten();
+    let required = schema["required"].as_array().filter(|_| value.is_object()).into_iter().flatten();
     let missing = required.map(|name| name.as_str().unwrap()).find(|name| value.get(name).is_none());
     if let Some(name) = missing {
         return Some(format!("{path}: {name} is missing"));

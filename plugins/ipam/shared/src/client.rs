@@ -1,12 +1,12 @@
 //! Asks the daemon. Every wait has a limit.
 
-use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cni_common::spec::{CniError, Code};
 use ferrule_blocks::wire::{Answer, LONGEST, PROTOCOL, Request, line};
-use ferrule_kernel::unix_stream::{SocketAddr, TimedStream};
+use ferrule_kernel::unix_stream;
 
 /// Sends the request and waits for the answer until the deadline.
 ///
@@ -34,9 +34,5 @@ pub fn ask(socket: &Path, request: &Request, deadline: Instant) -> Result<(), Cn
 
 fn exchange(socket: &Path, request: &Request, deadline: Instant) -> io::Result<Vec<u8>> {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    let mut stream = TimedStream::connect(SocketAddr::from_pathname(socket)?, left)?;
-    stream.write_all(&line(request))?;
-    let mut answer = Vec::new();
-    BufReader::new(stream.take(LONGEST)).read_until(b'\n', &mut answer)?;
-    Ok(answer)
+    unix_stream::exchange(socket, &line(request), LONGEST, left)
 }

@@ -1,5 +1,6 @@
 //! From policies, namespaces and pods to the rules of this node. The cost of a change depends on the objects that it touches.
 
+mod applied;
 mod block;
 mod chain;
 mod definition;
@@ -19,6 +20,7 @@ use crate::model::{Addresses, ClusterNetworkPolicy, Direction, Directions, Names
 use crate::name::Name;
 use crate::ruleset::{Change, Entry, MapChange, Ruleset};
 
+pub use applied::{Applied, Named};
 use chain::Built;
 pub use doubts::Doubt;
 use live::Live;

@@ -6,6 +6,7 @@ mod killed;
 mod packets;
 mod random;
 mod rig;
+mod why;
 mod wire;
 
 use std::net::{IpAddr, SocketAddr};

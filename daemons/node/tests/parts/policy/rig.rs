@@ -11,6 +11,7 @@ use cni_lab::testing::{Origin, PluginDir, World, ask, ips_of, serve, silent, udp
 use cni_lab::{Place, Pod, TIMEOUT, eventually};
 use cni_runner::{Attachment, Network};
 use ferrule_node::policy::objects::{Key, Kind, Names, Told, channel};
+use ferrule_node::policy::questions::Question;
 use ferrule_node::policy::{Handle, Report, spawn};
 use ferrule_node_policy::model;
 use ferrule_node_policy::model::{NetworkPolicy, Peer, Port, PortValue};
@@ -120,6 +121,10 @@ impl Rig {
         let endpoint = self.endpoint.subscribe();
         let handle = self.world.node.run(|| spawn(PATH.into(), receiver, endpoint)).unwrap().unwrap();
         self.daemon.replace(Some((sender, handle)));
+    }
+
+    pub(crate) fn questions(&self) -> mpsc::Sender<Question> {
+        self.daemon.borrow().as_ref().unwrap().1.questions.clone()
     }
 
     pub(crate) fn stop_daemon(&self) {

@@ -93,6 +93,11 @@ fn wrong_usage() {
         "log --last x",
         "log --otlp /f --failed",
         "metrics --failed",
+        "policy",
+        "policy why 10.0.0.1",
+        "policy why web 10.0.0.1",
+        "policy why 10.0.0.1 a/b http",
+        "policy why 10.0.0.1 a/b 80 tcp",
     ] {
         assert!(parse(words).is_err(), "{words}");
     }

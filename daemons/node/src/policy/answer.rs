@@ -1,0 +1,236 @@
+//! What the objects of the API say to a question. Pure.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ferrule_node_policy::judge::{Entry, Miss, Place, Reason as Decides, Why, why};
+use ferrule_node_policy::model::{Direction, NetworkPolicy, Peer, PortValue, Rule};
+use ferrule_node_policy::{Cluster, Compiler, Named};
+use ferrule_policy_kit::ask::{
+    Answer, Applied, AppliedPolicy, Ask, By, Flow, MOST, PROTOCOL, Pod, Question, Reason, Side,
+};
+
+/// The most peers and blocks of a policy that are named.
+const FEW: usize = 10;
+
+/// The answer, without notes.
+pub(super) fn answer(ask: &Ask, compiler: &Compiler) -> Answer {
+    let mut answer = Answer { ferrule_policy: PROTOCOL, ..Answer::default() };
+    match ask {
+        Ask::Why(questions) if questions.len() > MOST => {
+            answer.error = Some(format!("more than {MOST} questions"));
+        }
+        Ask::Why(questions) => {
+            answer.flows = questions.iter().map(|question| flow(compiler.cluster(), question)).collect();
+        }
+        Ask::Pod(name) => match pod(compiler.cluster(), name) {
+            Some(pod) => answer.pod = Some(pod),
+            None => {
+                answer.error = Some(format!("ferrule-node knows no pod {name:?} with an address of its own"))
+            }
+        },
+        Ask::Pods => answer.pods = pods(compiler),
+    }
+    answer
+}
+
+fn pod(cluster: &Cluster, name: &str) -> Option<Pod> {
+    let (namespace, name) = name.split_once('/')?;
+    let pod = cluster.pod(namespace, name)?;
+    let addresses = pod.addresses().all().collect();
+    Some(Pod { addresses, is_here: pod.is_local(), has_part: pod.has_part() })
+}
+
+fn flow(cluster: &Cluster, question: &Question) -> Flow {
+    let Question { from, to, protocol, port } = *question;
+    let found = why(cluster, from, to, port, protocol);
+    let ends = Ends { cluster, from, to };
+    Flow {
+        egress: side(&found.egress, Direction::Egress, &ends),
+        ingress: side(&found.ingress, Direction::Ingress, &ends),
+    }
+}
+
+fn side(why: &Why<'_>, direction: Direction, ends: &Ends<'_>) -> Side {
+    let (reason, by) = match &why.reason {
+        Decides::Itself => (Reason::Itself, Vec::new()),
+        Decides::NotHere => (Reason::NotHere, Vec::new()),
+        Decides::NoPolicy => (Reason::NoPolicy, Vec::new()),
+        Decides::TwoPods => (Reason::TwoPods, Vec::new()),
+        Decides::Closed => (Reason::Closed, Vec::new()),
+        Decides::Allowed(place) => (Reason::Allowed, vec![of_place(place, direction)]),
+        Decides::Accepted(entry) => (Reason::Accepted, vec![of_entry(entry, direction)]),
+        Decides::Refused(entry) => (Reason::Refused, vec![of_entry(entry, direction)]),
+        Decides::NothingAllows(all) => {
+            let by = all.iter().flat_map(|missed| missed_by(missed.policy, &missed.entries, direction, ends));
+            (Reason::NothingAllows, by.collect())
+        }
+    };
+    Side {
+        pods: why.pods.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect(),
+        reason,
+        by,
+        passed: why.passed.iter().map(|entry| of_entry(entry, direction)).collect(),
+    }
+}
+
+/// The list of the object that has the entries, and that of an entry's peers.
+fn words(direction: Direction) -> (&'static str, &'static str) {
+    match direction {
+        Direction::Ingress => ("ingress", "from"),
+        Direction::Egress => ("egress", "to"),
+    }
+}
+
+fn shown(namespace: &str, policy: &str) -> String {
+    match namespace {
+        "" => format!("ClusterNetworkPolicy {policy}"),
+        namespace => format!("NetworkPolicy {namespace}/{policy}"),
+    }
+}
+
+fn of_place(Place { policy, entry, peer, port }: &Place<'_>, direction: Direction) -> By {
+    let (list, peers) = words(direction);
+    let mut place = format!("{list}[{entry}]");
+    place.extend(peer.map(|peer| format!(".{peers}[{peer}]")));
+    place.extend(port.map(|port| format!(", ports[{port}]")));
+    By { policy: shown(&policy.namespace, &policy.name), entry: Some(place), misses: String::new() }
+}
+
+fn of_entry(Entry { policy, rule }: &Entry<'_>, direction: Direction) -> By {
+    let (list, _) = words(direction);
+    let rules = if direction == Direction::Ingress { &policy.ingress } else { &policy.egress };
+    let name = rules.get(*rule).map(|rule| rule.name.as_str()).filter(|name| !name.is_empty());
+    let name = name.map_or_else(String::new, |name| format!(" {name:?}"));
+    By {
+        policy: shown("", &policy.name),
+        entry: Some(format!("{list}[{rule}]{name}")),
+        misses: String::new(),
+    }
+}
+
+fn missed_by(policy: &NetworkPolicy, entries: &[Miss], direction: Direction, ends: &Ends<'_>) -> Vec<By> {
+    let (list, _) = words(direction);
+    let rules = if direction == Direction::Ingress { &policy.ingress } else { &policy.egress };
+    let name = shown(&policy.namespace, &policy.name);
+    if entries.is_empty() {
+        let misses = match policy.unread {
+            Some(_) => "it cannot be read: it allows nothing".to_owned(),
+            None => format!("it has no entry in {list}: it allows nothing"),
+        };
+        return vec![By { policy: name, entry: None, misses }];
+    }
+    let one = |(number, (miss, rule)): (usize, (&Miss, &Rule))| By {
+        policy: name.clone(),
+        entry: Some(format!("{list}[{number}]")),
+        misses: match miss {
+            Miss::Peer => {
+                "the port matches, no peer does".to_owned() + &ends.stranger(policy, rule, direction)
+            }
+            Miss::Port => "a peer matches, no port does".to_owned() + &ends.named(rule),
+            Miss::Both => {
+                "neither a peer nor a port matches".to_owned()
+                    + &ends.stranger(policy, rule, direction)
+                    + &ends.named(rule)
+            }
+            Miss::Pair => "a port matches, but for another peer".to_owned() + &ends.named(rule),
+            Miss::Void => {
+                "it is not understood, or there are too many entries before it: it allows nothing".to_owned()
+            }
+        },
+    };
+    entries.iter().zip(rules).enumerate().map(one).collect()
+}
+
+/// Both ends of a flow.
+struct Ends<'c> {
+    cluster: &'c Cluster,
+    from: IpAddr,
+    to: IpAddr,
+}
+
+impl Ends<'_> {
+    /// Why the other end cannot be a peer, whatever its labels are.
+    fn stranger(&self, policy: &NetworkPolicy, rule: &Rule, direction: Direction) -> String {
+        let other = if direction == Direction::Ingress { self.from } else { self.to };
+        let names: Vec<_> = self.cluster.names_at(other).collect();
+        let Some((namespace, name)) = names.first() else {
+            return format!("; no pod that is known has {other}: only an ipBlock matches it");
+        };
+        let is_own = |peer: &Peer| peer.pods.is_some() && peer.namespaces.is_none();
+        match rule.peers.iter().any(is_own) && names.iter().all(|(of, _)| *of != policy.namespace) {
+            true => format!(
+                "; a podSelector alone selects pods of namespace {}, and {namespace}/{name} is of another one",
+                policy.namespace
+            ),
+            false => String::new(),
+        }
+    }
+
+    /// What the names of ports in the rule mean here.
+    fn named(&self, rule: &Rule) -> String {
+        let name = |port: &ferrule_node_policy::model::Port| match &port.port {
+            Some(PortValue::Name(name)) => Some(self.meaning(name)),
+            _ => None,
+        };
+        rule.ports.iter().filter_map(name).collect()
+    }
+
+    fn meaning(&self, name: &str) -> String {
+        let own = self.cluster.ports_at(self.to).filter(|port| *port.name == *name);
+        let own: Vec<_> =
+            own.map(|port| format!("{}/{:?}", port.port, port.protocol).to_uppercase()).collect();
+        match own.is_empty() {
+            true => format!("; no pod at {} has a port with the name {name:?}", self.to),
+            false => format!("; the port {name:?} of the pod at {} is {}", self.to, own.join(", ")),
+        }
+    }
+}
+
+fn pods(compiler: &Compiler) -> Vec<Applied> {
+    let mut named = BTreeMap::new();
+    let mut all: Vec<Applied> = compiler
+        .local_pods()
+        .map(|(namespace, name, pod)| Applied {
+            pod: format!("{namespace}/{name}"),
+            addresses: pod.addresses().all().collect(),
+            policies: compiler
+                .applied(pod)
+                .map(|applied| {
+                    let key = (applied.namespace, applied.policy, applied.direction);
+                    let make = || of_policy(compiler.cluster(), &compiler.named(&applied));
+                    let mut policy: AppliedPolicy = named.entry(key).or_insert_with(make).clone();
+                    policy.policy = shown(applied.namespace, applied.policy);
+                    policy.direction = applied.direction;
+                    policy
+                })
+                .collect(),
+        })
+        .collect();
+    all.sort_by(|one, other| one.pod.cmp(&other.pod));
+    all
+}
+
+fn of_policy(cluster: &Cluster, named: &Named) -> AppliedPolicy {
+    let mut peers = Vec::new();
+    for (namespace, name) in named.addresses.iter().flat_map(|address| cluster.names_at(*address)) {
+        let peer = format!("{namespace}/{name}");
+        if !peers.contains(&peer) {
+            peers.push(peer);
+        }
+        if peers.len() == FEW {
+            break;
+        }
+    }
+    AppliedPolicy {
+        policy: String::new(),
+        direction: Direction::Ingress,
+        everybody: named.everybody,
+        blocks: named.blocks.iter().take(FEW).map(|(first, last)| format!("{first}-{last}")).collect(),
+        peers,
+        addresses: named.addresses.len(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

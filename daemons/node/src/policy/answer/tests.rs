@@ -1,0 +1,188 @@
+use ferrule_node_policy::model::{
+    self, Addresses, ClusterNetworkPolicy, ClusterPeer, ClusterRule, LabelSelector, NamedPort,
+    NamespacedPods, Peer, Port, Protocol,
+};
+
+use super::*;
+
+const TCP: u8 = 6;
+
+fn selector(app: &str) -> LabelSelector {
+    LabelSelector { labels: [("app".to_owned(), app.to_owned())].into(), ..LabelSelector::default() }
+}
+
+fn address(last: u8) -> IpAddr {
+    [10, 0, 0, last].into()
+}
+
+/// A pod of the namespace `shop`; its label is its name.
+fn object(name: &str, last: u8, local: bool) -> model::Pod {
+    model::Pod {
+        namespace: "shop".into(),
+        name: name.into(),
+        labels: [("app".to_owned(), name.to_owned())].into(),
+        addresses: Addresses { v4: Some([10, 0, 0, last].into()), v6: None },
+        ports: vec![NamedPort { name: "web".into(), protocol: Protocol::Tcp, port: 8080 }],
+        local,
+        ..model::Pod::default()
+    }
+}
+
+fn named_port(name: &str) -> Port {
+    Port { port: Some(PortValue::Name(name.into())), ..Port::default() }
+}
+
+fn pods(app: &str) -> Peer {
+    Peer { pods: Some(selector(app)), ..Peer::default() }
+}
+
+/// The pods web (1), client (2) and far (3, of another node), and policies for web.
+fn compiler() -> Compiler {
+    let mut compiler = Compiler::default();
+    for pod in [object("web", 1, true), object("client", 2, true), object("far", 3, false)] {
+        compiler.set_pod(&pod);
+    }
+    let number = Port { port: Some(PortValue::Number(80)), ..Port::default() };
+    let block = model::IpBlock { cidr: "192.0.2.0/24".into(), except: Vec::new() };
+    compiler.set_policy(NetworkPolicy {
+        namespace: "shop".into(),
+        name: "web".into(),
+        pods: selector("web"),
+        ingress: vec![
+            Rule { peers: vec![pods("nobody"), pods("client")], ports: vec![named_port("web"), number] },
+            Rule { peers: vec![pods("far")], ports: vec![named_port("metrics")] },
+            Rule { peers: vec![Peer { block: Some(block), ..Peer::default() }], ports: Vec::new() },
+        ],
+        ..NetworkPolicy::default()
+    });
+    compiler.set_policy(NetworkPolicy {
+        namespace: "shop".into(),
+        name: "closed".into(),
+        pods: selector("web"),
+        types: vec!["Egress".into()],
+        ..NetworkPolicy::default()
+    });
+    let _ = compiler.update();
+    compiler
+}
+
+fn ask(compiler: &Compiler, from: IpAddr, to: IpAddr, port: u16) -> Flow {
+    let question = Question { from, to, protocol: TCP, port };
+    answer(&Ask::Why(vec![question]), compiler).flows.remove(0)
+}
+
+fn lines(side: &Side) -> Vec<String> {
+    let line = |by: &By| format!("{} {}: {}", by.policy, by.entry.as_deref().unwrap_or("-"), by.misses);
+    side.by.iter().map(line).collect()
+}
+
+#[test]
+fn each_end_names_its_policies_and_their_entries() {
+    let compiler = compiler();
+    let [web, client, far] = [1, 2, 3].map(address);
+    let flow = ask(&compiler, client, web, 8080);
+    assert_eq!((flow.egress.reason, flow.ingress.reason), (Reason::NoPolicy, Reason::Allowed));
+    assert_eq!(
+        (flow.egress.pods, &flow.ingress.pods),
+        (vec!["shop/client".to_owned()], &vec!["shop/web".to_owned()])
+    );
+    assert_eq!(lines(&flow.ingress), ["NetworkPolicy shop/web ingress[0].from[1], ports[0]: "]);
+    let denied = ask(&compiler, client, web, 81).ingress;
+    assert_eq!(denied.reason, Reason::NothingAllows);
+    assert_eq!(
+        lines(&denied),
+        [
+            "NetworkPolicy shop/web ingress[0]: a peer matches, no port does; the port \"web\" of the pod at 10.0.0.1 is 8080/TCP",
+            "NetworkPolicy shop/web ingress[1]: neither a peer nor a port matches; no pod at 10.0.0.1 has a port with the name \"metrics\"",
+            "NetworkPolicy shop/web ingress[2]: the port matches, no peer does",
+        ]
+    );
+    // Who is no peer, whatever its labels are.
+    let outside = ask(&compiler, [203, 0, 113, 9].into(), web, 80).ingress;
+    assert_eq!(
+        lines(&outside)[2],
+        "NetworkPolicy shop/web ingress[2]: the port matches, no peer does; no pod that is known has 203.0.113.9: only an ipBlock matches it"
+    );
+    let nothing = ask(&compiler, web, client, 80).egress;
+    assert_eq!(
+        lines(&nothing),
+        ["NetworkPolicy shop/closed -: it has no entry in egress: it allows nothing"]
+    );
+    let mut compiler = compiler;
+    compiler.set_pod(&model::Pod { namespace: "tools".into(), ..object("client", 4, true) });
+    let stranger = lines(&ask(&compiler, address(4), web, 80).ingress).remove(0);
+    assert!(
+        stranger.ends_with("selects pods of namespace shop, and tools/client is of another one"),
+        "{stranger}"
+    );
+    // A pod of another node has a name, but this node does not judge it; an address outside has none.
+    let elsewhere = ask(&compiler, far, [192, 0, 2, 9].into(), 80);
+    assert_eq!(
+        (elsewhere.egress.reason, elsewhere.egress.pods),
+        (Reason::NotHere, vec!["shop/far".to_owned()])
+    );
+    assert_eq!((elsewhere.ingress.reason, elsewhere.ingress.pods), (Reason::NotHere, Vec::new()));
+    assert_eq!(ask(&compiler, web, web, 1).ingress.reason, Reason::Itself);
+}
+
+#[test]
+fn rules_of_cluster_policies_have_numbers_and_names() {
+    let mut compiler = compiler();
+    let rule = |action: &str, name: &str| ClusterRule {
+        name: name.into(),
+        action: action.into(),
+        peers: vec![ClusterPeer::Pods(NamespacedPods::default())],
+        ..ClusterRule::default()
+    };
+    let policy = |tier: &str, rules: Vec<ClusterRule>| ClusterNetworkPolicy {
+        name: tier.to_lowercase(),
+        tier: tier.into(),
+        ingress: rules,
+        ..ClusterNetworkPolicy::default()
+    };
+    compiler.set_cluster_policy(policy("Admin", vec![rule("Pass", "")]));
+    compiler.set_cluster_policy(policy("Baseline", vec![rule("Deny", "no one")]));
+    let [client, far] = [2, 3].map(address);
+    let refused = ask(&compiler, far, client, 80).ingress;
+    assert_eq!(refused.reason, Reason::Refused);
+    assert_eq!(lines(&refused), ["ClusterNetworkPolicy baseline ingress[0] \"no one\": "]);
+    assert_eq!(refused.passed[0].policy, "ClusterNetworkPolicy admin");
+}
+
+#[test]
+fn pods_are_found_by_their_names() {
+    let mut compiler = compiler();
+    compiler.set_pod(&model::Pod { host_network: true, ..object("agent", 9, true) });
+    let pod = |name: &str| answer(&Ask::Pod(name.into()), &compiler);
+    let of = |name: &str| pod(name).pod.map(|pod| (pod.addresses[0], pod.is_here, pod.has_part));
+    assert_eq!(of("shop/web"), Some((address(1), true, true)));
+    assert_eq!(of("shop/far"), Some((address(3), false, true)));
+    assert_eq!(of("shop/agent"), Some((address(9), true, false)));
+    for name in ["shop/none", "web", "other/web", ""] {
+        assert!(pod(name).pod.is_none() && pod(name).error.is_some(), "{name}");
+    }
+}
+
+#[test]
+fn the_policies_of_each_pod_with_whom_they_name() {
+    let compiler = compiler();
+    let found = answer(&Ask::Pods, &compiler).pods;
+    assert_eq!(found.iter().map(|pod| pod.pod.as_str()).collect::<Vec<_>>(), ["shop/client", "shop/web"]);
+    assert!(found[0].policies.is_empty());
+    let [ingress, egress] = &found[1].policies[..] else { panic!("{found:#?}") };
+    assert_eq!((ingress.policy.as_str(), ingress.direction), ("NetworkPolicy shop/web", Direction::Ingress));
+    // Not those of the entry whose port the pod does not have.
+    assert_eq!(ingress.peers, ["shop/client"]);
+    assert_eq!((ingress.addresses, ingress.everybody), (1, false));
+    assert_eq!(ingress.blocks, ["192.0.2.0-192.0.2.255"]);
+    assert_eq!((egress.policy.as_str(), egress.direction), ("NetworkPolicy shop/closed", Direction::Egress));
+    assert_eq!((egress.peers.len(), egress.addresses, egress.everybody), (0, 0, false));
+}
+
+#[test]
+fn too_many_questions_are_refused() {
+    let question = Question { from: address(1), to: address(2), protocol: TCP, port: 80 };
+    let found = answer(&Ask::Why(vec![question; MOST + 1]), &compiler());
+    assert!(found.error.is_some() && found.flows.is_empty());
+    assert_eq!(answer(&Ask::Why(vec![question; MOST]), &compiler()).flows.len(), MOST);
+}

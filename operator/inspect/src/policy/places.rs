@@ -1,0 +1,171 @@
+//! Whose an address is, as far as this node knows without the API: by the cached results, the routes and the daemon's status file.
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::path::Path;
+
+use cni_common::spec::{CniError, Context as _};
+use ferrule_kernel::file;
+use ferrule_kernel::netlink::Socket;
+use ferrule_kit::cluster::{STATE, STATUS_FILE};
+use ferrule_kit::presence::Presence;
+use ipnetwork::IpNetwork;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::cache::{Cache, Entry};
+use crate::sight::Sight;
+
+/// What a node knows of the places of pods.
+#[derive(Debug, Default)]
+pub struct Places {
+    /// The attachments of this node.
+    pub cache: Cache,
+    /// The podCIDRs of the other nodes, with their names.
+    nodes: Vec<(IpNetwork, String)>,
+    /// Those of this node.
+    own: Vec<IpNetwork>,
+    /// The names of the node's links.
+    links: HashMap<u32, String>,
+}
+
+/// Where an address is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase", tag = "kind", content = "name")]
+pub enum Where {
+    /// It is an address of this node.
+    ThisNode,
+    /// A pod of this node has it, as NAMESPACE/NAME.
+    Pod(String),
+    /// It is in a podCIDR of this node, and no running attachment has it.
+    Nobody,
+    /// A pod of another node may have it.
+    OtherNode(String),
+    /// None of this.
+    #[default]
+    Outside,
+}
+
+/// An address.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Place {
+    /// Where it is.
+    #[serde(rename = "where")]
+    pub of: Where,
+    /// The link of this node on which packets from it come, and to it leave.
+    pub link: Option<String>,
+}
+
+impl Places {
+    /// Reads the cache, the links and the status file.
+    ///
+    /// # Errors
+    /// The kernel does not list the links.
+    pub fn read(results: &Path, sight: &Sight, route: &mut Socket) -> Result<Places, CniError> {
+        let links = route.links(None).context(|| "list the links")?;
+        let status = Path::new(STATE).join(STATUS_FILE);
+        let status = file::read(&status).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let (nodes, own) = networks(&status.unwrap_or_default());
+        Ok(Places {
+            cache: Cache::read(results, sight),
+            nodes,
+            own,
+            links: links.into_iter().map(|link| (link.index, link.name)).collect(),
+        })
+    }
+
+    /// The addresses of a pod of this node, and whether all of its network namespaces are gone.
+    pub fn addresses_of(&self, pod: &str) -> (BTreeSet<IpAddr>, bool) {
+        let own: Vec<&Entry> =
+            self.cache.entries.iter().filter(|entry| entry.pod.as_deref() == Some(pod)).collect();
+        let is_gone = |entry: &&Entry| matches!(entry.netns_state, Presence::Gone { .. });
+        let has_ended = !own.is_empty() && own.iter().all(|entry| is_gone(entry));
+        let live = own.into_iter().filter(|entry| has_ended || !is_gone(entry));
+        (
+            live.filter(|entry| !entry.is_loopback()).flat_map(|entry| entry.addresses.clone()).collect(),
+            has_ended,
+        )
+    }
+
+    /// The running pod with this address, as NAMESPACE/NAME; empty if none is known.
+    pub fn pod_of(&self, address: IpAddr) -> String {
+        match self.pod_or_node(address) {
+            Where::Pod(pod) => pod,
+            _ => String::new(),
+        }
+    }
+
+    /// Where an address is.
+    ///
+    /// # Errors
+    /// The kernel refuses to say the route.
+    pub fn of(&self, address: IpAddr, route: &mut Socket) -> Result<Place, CniError> {
+        let found = route.route_to(address).context(|| format!("find the route to {address}"))?;
+        let is_own = found.as_ref().is_some_and(|route| route.local);
+        let link = found.and_then(|route| self.links.get(&route.oif?).cloned());
+        Ok(Place { of: if is_own { Where::ThisNode } else { self.pod_or_node(address) }, link })
+    }
+
+    fn pod_or_node(&self, address: IpAddr) -> Where {
+        let mut own = self.cache.entries.iter().filter(|entry| {
+            entry.addresses.contains(&address) && !matches!(entry.netns_state, Presence::Gone { .. })
+        });
+        let has = |networks: &IpNetwork| networks.contains(address);
+        if let Some(entry) = own.next() {
+            let container = || entry.owner.container.clone().unwrap_or_default();
+            Where::Pod(entry.pod.clone().unwrap_or_else(container))
+        } else if self.own.iter().any(has) {
+            Where::Nobody
+        } else {
+            let node = self.nodes.iter().find(|(network, _)| has(network));
+            node.map_or(Where::Outside, |(_, name)| Where::OtherNode(name.clone()))
+        }
+    }
+}
+
+/// The podCIDRs of the other nodes, and of this one.
+fn networks(status: &Value) -> (Vec<(IpNetwork, String)>, Vec<IpNetwork>) {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let network = |value: &Value| value.as_str()?.parse::<IpNetwork>().ok();
+    let mut nodes = Vec::new();
+    for node in list(&status["nodes"]) {
+        let name = node["name"].as_str().unwrap_or_default();
+        let networks = list(&node["networks"]);
+        nodes.extend(networks.iter().filter_map(|of| Some((network(&of["network"])?, name.to_owned()))));
+    }
+    (nodes, list(&status["conflist"]["networks"]).iter().filter_map(network).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::model::Owner;
+
+    fn entry(pod: &str, last: u8, netns_state: Presence) -> Entry {
+        let addresses = [IpAddr::from([10, 1, 0, last])].into();
+        let owner = Owner::container(pod).on("pods").with_ifname("eth0");
+        Entry { owner, pod: Some(pod.to_owned()), netns_state, addresses, ..Entry::default() }
+    }
+
+    #[test]
+    fn each_address_has_a_place() {
+        let status = json!({"conflist": {"networks": ["10.1.0.0/24", "x"]},
+            "nodes": [{"name": "n2", "networks": [{"network": "10.1.1.0/24"}]}, {"name": "n3"}]});
+        let (nodes, own) = networks(&status);
+        let (gone, live) = (Presence::Gone { is_missing: true }, Presence::Present((1, 7)));
+        let entries =
+            vec![entry("shop/web", 2, live), entry("shop/old", 2, gone), entry("shop/old", 3, gone)];
+        let places = Places { cache: Cache::with(entries), nodes, own, ..Places::default() };
+        let of = |text: &str| places.pod_or_node(text.parse().unwrap());
+        assert_eq!(of("10.1.0.2"), Where::Pod("shop/web".into()));
+        assert_eq!((of("10.1.0.3"), of("10.1.0.9")), (Where::Nobody, Where::Nobody));
+        assert_eq!(of("10.1.1.9"), Where::OtherNode("n2".into()));
+        assert_eq!((of("10.1.2.9"), of("fd00::1")), (Where::Outside, Where::Outside));
+        let addresses = |pod: &str| places.addresses_of(pod).0.len();
+        assert_eq!((addresses("shop/web"), addresses("shop/old"), addresses("web")), (1, 2, 0));
+        assert_eq!((places.addresses_of("shop/web").1, places.addresses_of("shop/old").1), (false, true));
+        assert_eq!(networks(&Value::Null), (Vec::new(), Vec::new()));
+    }
+}
