@@ -3,10 +3,12 @@
 //! - [`isolated`]: the file that says in which directions the pods of a namespace may be isolated. The daemon writes it, ADD reads it.
 //! - [`table`]: the table with the addresses of undecided pods. ADD adds them, the daemon releases them.
 //! - [`comment`]: the pod in the comment of an element.
+//! - [`denials`]: what policies deny, as the daemon's table counts and notes it.
 
 #![deny(missing_docs)]
 
 pub mod comment;
+pub mod denials;
 pub mod isolated;
 pub mod table;
 

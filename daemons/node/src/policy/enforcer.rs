@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use ferrule_kernel::conntrack;
-use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::netlink::message::Received;
 use ferrule_kernel::nftables::Batch;
@@ -16,10 +14,12 @@ use ferrule_node_policy::{Compiler, Ruleset};
 use ferrule_policy_kit::isolated::Isolated;
 use ferrule_policy_kit::table as announced;
 
+use super::denied::Denied;
 use super::flows::{self, Cut};
 use super::former::{Former, is_over};
 use super::hosts::Hosts;
-use super::layout::{self, TABLE};
+use super::how::How;
+use super::layout::TABLE;
 use super::objects::{Key, Kind, Listed, Told};
 use super::record::Record;
 use super::release::{self, AnnouncedPods};
@@ -70,6 +70,7 @@ pub(super) struct Enforcer {
     before: BTreeSet<IpAddr>,
     cut: Cut,
     pub(super) record: Record,
+    pub(super) denied: Denied,
     /// Why the last round has not done all of its work.
     pub(super) problem: Option<String>,
     pub(super) has_ipvs: bool,
@@ -80,12 +81,12 @@ impl Enforcer {
     ///
     /// # Errors
     /// The kernel refuses a socket or has no nf_tables.
-    pub(super) fn open(path: &Path) -> Result<Enforcer> {
+    pub(super) fn open(how: &How) -> Result<Enforcer> {
         Ok(Enforcer {
             owner: Owner::open()?,
             tracked: Socket::netfilter()?.with_whole_dumps(),
             hosts: Hosts::open()?,
-            compiler: Compiler::default(),
+            compiler: Compiler::new(how.is_dry),
             pods: AnnouncedPods::default(),
             listed: Listed::default(),
             away: Kind::ALL.map(|kind| (kind, "the API server has not answered yet".to_owned())).into(),
@@ -96,7 +97,8 @@ impl Enforcer {
             former: Former::default(),
             before: BTreeSet::new(),
             cut: Cut::default(),
-            record: Record::open(path),
+            record: Record::open(&how.path),
+            denied: Denied::default(),
             problem: None,
             has_ipvs: ipvs::is_used(),
         })
@@ -256,6 +258,8 @@ impl Enforcer {
         self.made = Made::Nothing;
         let is_there = self.owner.claim()?;
         self.read(is_there)?;
+        self.count(false);
+        self.denied.begin_anew();
         let _ = self.compiler.update();
         let wanted = self.wanted();
         self.record.widen(&wanted);
@@ -266,7 +270,7 @@ impl Enforcer {
             pods.undecided.push(batch);
             former.push(batch);
             cut.push(batch);
-            encode::push(batch, &everything, compiler.ruleset(), id);
+            encode::push(batch, &everything, compiler, id);
         };
         owner.make(fill).context("make the table")?;
         self.not_before = Instant::now() + CALM;
@@ -293,8 +297,11 @@ impl Enforcer {
         self.made = Made::Nothing;
         let wanted = self.wanted();
         self.record.widen(&wanted);
+        if change.maps.values().any(|one| one.to.is_none()) || !change.dry.is_empty() {
+            self.count(false);
+        }
         let mut batch = Batch::new();
-        encode::push(&mut batch, &change, self.compiler.ruleset(), 1);
+        encode::push(&mut batch, &change, &self.compiler, 1);
         self.former.follow(&change, &self.compiler, &self.hosts, &mut batch);
         self.owner.commit(batch).context("change the table")?;
         // The flows of a pod that is released in this round all end.
@@ -369,6 +376,12 @@ impl Enforcer {
         wanted
     }
 
+    /// Reads what has been denied, and logs it.
+    pub(super) fn count(&mut self, logs: bool) {
+        let Enforcer { denied, owner, compiler, .. } = self;
+        denied.read(owner.socket(), compiler.cluster(), logs);
+    }
+
     /// Once a minute: what no message tells.
     pub(super) fn look(&mut self) -> Result<()> {
         self.has_ipvs = ipvs::is_used();
@@ -376,15 +389,7 @@ impl Enforcer {
             self.made = Made::Nothing;
         }
         if self.made == Made::All && !self.cut.is_empty() {
-            let mut elements = Vec::new();
-            for of in IpFamily::ALL {
-                elements.extend(ferrule_kernel::nftables::elements(
-                    self.owner.socket(),
-                    TABLE,
-                    layout::cut(of),
-                )?);
-            }
-            self.cut.refresh(&elements);
+            self.cut.refresh(self.owner.socket())?;
         }
         Ok(())
     }

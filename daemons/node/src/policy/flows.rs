@@ -7,7 +7,7 @@ use anyhow::Result;
 use ferrule_kernel::conntrack::{self, Flow, Peer, SCTP, TCP, UDP, all_flows, flows_of};
 use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
-use ferrule_kernel::nftables::{Batch, Element, find_elements};
+use ferrule_kernel::nftables::{Batch, Element, elements, find_elements};
 use ferrule_node_policy::Cluster;
 use ferrule_node_policy::judge::{Packet, judge};
 
@@ -156,8 +156,16 @@ impl Cut {
     }
 
     /// Takes over what the kernel still has.
-    pub(super) fn refresh(&mut self, elements: &[Element]) {
-        *self = Cut::of(elements);
+    ///
+    /// # Errors
+    /// The kernel refuses the list.
+    pub(super) fn refresh(&mut self, owner: &mut Socket) -> Result<()> {
+        let mut found = Vec::new();
+        for of in IpFamily::ALL {
+            found.extend(elements(owner, TABLE, cut(of))?);
+        }
+        *self = Cut::of(&found);
+        Ok(())
     }
 }
 

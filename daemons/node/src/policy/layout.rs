@@ -1,4 +1,4 @@
-//! The table's fixed sets and chains. Pure.
+//! The table's fixed sets and chains; [`deny`] has those of what is denied. Pure.
 //!
 //! ```text
 //! chain forward, input   filter, priority -15, each leads to the chain of the packet's family:
@@ -12,8 +12,11 @@
 //!   the chain of the packet's destination           to4, to6; not in input
 //! ```
 //!
-//! A pod's chain returns what it allows, and drops everything else: so both ends must allow a packet. The node's own packets, on the hook
+//! A pod's chain returns what it allows, and leads everything else to the chain that counts and drops: so both ends must allow a packet. With the
+//! mode dry that chain counts and returns. A packet that is allowed passes neither. The node's own packets, on the hook
 //! `output`, pass none of this.
+
+mod deny;
 
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::nftables::matches::{End, ct_bits, family, read_address};
@@ -28,7 +31,7 @@ use ferrule_policy_kit::table as announced;
 /// The table.
 pub(super) const TABLE: Table<'static> = Table::new(Family::Inet, "ferrule_policy");
 /// Its comment. Another layout has another one.
-pub(super) const COMMENT: &str = "ferrule-node: network policies, layout 1";
+pub(super) const COMMENT: &str = "ferrule-node: network policies, layout 2";
 /// Behind the plugin's table, before firewalls.
 const PRIORITY: i32 = -15;
 /// The most ended flows, two elements each, and how many milliseconds they stay without a packet.
@@ -124,8 +127,8 @@ pub(super) fn verdict(verdict: Verdict) -> Expr {
     Expr::Verdict(verdict)
 }
 
-/// Adds the fixed sets. Returns the first number that no set of the batch has.
-pub(super) fn add_sets(batch: &mut Batch) -> u32 {
+/// Adds the fixed sets; `is_blind`: without counters. Returns the first number that no set of the batch has.
+pub(super) fn add_sets(batch: &mut Batch, is_blind: bool) -> u32 {
     let mut ids = 1..;
     let mut id = || ids.next().unwrap_or_default();
     for (name, key) in announced::SETS {
@@ -141,6 +144,7 @@ pub(super) fn add_sets(batch: &mut Batch) -> u32 {
         }
         let flow = [address, address, DataType::Proto, DataType::Service, DataType::Service];
         batch.add_timed_set(TABLE, cut(of), id(), &flow, CUT);
+        deny::add_sets(batch, of, is_blind, &mut id);
     }
     id()
 }
@@ -158,6 +162,7 @@ pub(super) fn chains() -> Vec<FixedChain> {
             .to_vec()
     };
     let mut chains = vec![chain(ANSWERS, None, answers())];
+    chains.extend(deny::chains());
     for of in IpFamily::ALL {
         chains.push(chain(&format!("stray{}", digit(of)), None, stray(of)));
         chains.push(chain(&format!("forward{}", digit(of)), None, forward(of)));

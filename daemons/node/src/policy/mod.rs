@@ -5,6 +5,7 @@
 //! - `undecided` has the pods that the plugin `policy` has announced in `inet ferrule_pods`; `release` decides them.
 //! - `former` has the pods that have ended and still have a link.
 //! - `flows` ends the flows that a change denies; `hosts` knows which pods have a route.
+//! - `denied` has the counters of what policies deny, and the log of it.
 //! - `record` is the file of isolated namespaces.
 //! - `enforcer` puts the steps in order, `thread` waits for messages.
 //!
@@ -14,11 +15,13 @@
 //! isolated namespaces names a namespace before its policy is in the table, and until it is out of it. Until all objects are listed, a table that is
 //! there stays as it is.
 
+mod denied;
 mod encode;
 mod enforcer;
 mod flows;
 mod former;
 mod hosts;
+mod how;
 mod ipvs;
 mod layout;
 pub mod objects;
@@ -36,6 +39,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use ferrule_policy_kit::isolated::{self, Isolated};
 
+pub use denied::Count;
+pub use how::How;
 pub use report::Report;
 pub use thread::{Handle, spawn};
 

@@ -1,7 +1,6 @@
 //! The thread: waits for the API's objects and for the kernel's messages.
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -9,9 +8,10 @@ use anyhow::{Context as _, Result};
 use ferrule_kernel::notices::Messages;
 use tokio::runtime;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-use super::enforcer::Enforcer;
+use super::enforcer::{Enforcer, Made};
+use super::how::How;
 use super::objects::Told;
 use super::report::Report;
 use crate::listener::Listener;
@@ -20,6 +20,9 @@ use crate::listener::Listener;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often it looks at what no message tells.
 const LOOK: Duration = Duration::from_secs(60);
+/// How often it counts what is denied, and with a log, how often it writes it.
+const COUNT: Duration = Duration::from_secs(5);
+const WRITE: Duration = Duration::from_secs(1);
 /// The most messages of one round.
 const MOST: usize = 1024;
 
@@ -38,25 +41,24 @@ impl Handle {
     }
 }
 
-/// Starts the thread. `path`: the file of isolated namespaces.
+/// Starts the thread.
 ///
 /// # Errors
 /// No thread can be made.
-pub fn spawn(path: PathBuf, told: mpsc::Receiver<Told>) -> io::Result<Handle> {
+pub fn spawn(how: How, told: mpsc::Receiver<Told>) -> io::Result<Handle> {
     let (sender, report) = watch::channel(Report {
         unknown: Some("policies are not known yet: the thread starts".to_owned()),
         ..Report::default()
     });
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-    let thread = Builder::new()
-        .name("policy".to_owned())
-        .spawn(move || runtime.block_on(run(&path, told, &sender)))?;
+    let thread =
+        Builder::new().name("policy".to_owned()).spawn(move || runtime.block_on(run(&how, told, &sender)))?;
     Ok(Handle { report, thread })
 }
 
-async fn run(path: &Path, mut told: mpsc::Receiver<Told>, report: &watch::Sender<Report>) {
+async fn run(how: &How, mut told: mpsc::Receiver<Told>, report: &watch::Sender<Report>) {
     let mut follower = loop {
-        match Follower::open(path) {
+        match Follower::open(how) {
             Ok(follower) => break follower,
             Err(error) => {
                 let reason = format!("{error:#}");
@@ -87,13 +89,15 @@ struct Follower {
     ruleset: Listener,
     enforcer: Enforcer,
     look: Instant,
+    logs: bool,
 }
 
 impl Follower {
-    fn open(path: &Path) -> Result<Follower> {
+    fn open(how: &How) -> Result<Follower> {
         let messages = Messages::of_ruleset().context("listen to changes of nf_tables")?;
         let ruleset = Listener::new(messages)?;
-        Ok(Follower { ruleset, enforcer: Enforcer::open(path)?, look: Instant::now() + LOOK })
+        let enforcer = Enforcer::open(how)?;
+        Ok(Follower { ruleset, enforcer, look: Instant::now() + LOOK, logs: how.logs })
     }
 
     /// Ends when all senders are gone.
@@ -102,8 +106,10 @@ impl Follower {
         told: &mut mpsc::Receiver<Told>,
         report: &watch::Sender<Report>,
     ) -> Result<()> {
-        let Follower { ruleset, enforcer, look } = self;
+        let Follower { ruleset, enforcer, look, logs } = self;
         let mut waiting = Vec::new();
+        let mut count = interval(if *logs { WRITE } else { COUNT });
+        count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let due = enforcer.round().map(Instant::from_std);
             let now = Report::of(enforcer);
@@ -126,6 +132,9 @@ impl Follower {
                 outcome = enforcer.hosts.readable() => {
                     outcome.context("follow the kernel's routes")?;
                     enforcer.hosts.take()?;
+                }
+                _ = count.tick(), if enforcer.made == Made::All => {
+                    enforcer.count(*logs);
                 }
                 () = sleep_until(due.unwrap_or(*look)), if due.is_some() => {}
                 () = sleep_until(*look) => {

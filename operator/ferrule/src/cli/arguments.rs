@@ -1,6 +1,7 @@
 //! The command line. The comments are the texts of `--help` and of the man pages.
 
 mod chain;
+pub(super) mod policy;
 pub(super) mod support;
 
 use std::path::PathBuf;
@@ -62,7 +63,6 @@ pub(super) enum Command {
     /// Show whose every address, host port, rule and link of the node is
     ///
     /// Shows what the CNI plugins have created on this node, Ferrule's and the reference's, and for whom.
-    ///
     /// IN/OUT are the limits in bit/s, to and from the container. STATE is alive, dead, or unknown if there is neither a sign
     /// of life nor a proof of death. Tables fit the terminal; NO_COLOR switches colours off.
     ///
@@ -157,6 +157,9 @@ pub(super) enum Command {
     ///
     /// Exit status: 0 done; 1 failed, or this is no list of plugins; 2 wrong usage.
     Chain(Chain),
+    /// Answer questions about network policies
+    #[command(subcommand)]
+    Policy(policy::Policy),
     /// List the plugins in this program, with their CNI versions
     Plugins,
     /// Print the version and the SHA-256 of this program, as in BIN_DIR/.ferrule/manifest

@@ -3,6 +3,7 @@
 mod arguments;
 mod operator;
 mod support;
+mod watch;
 
 use std::fs;
 use std::io;
@@ -19,6 +20,7 @@ use ferrule_install::{Back, Condition, Outcome, Stopped, TOOL, fingerprint::Fing
 use ferrule_kernel::file::read_named_text;
 use ferrule_kit::fold::{fold, unfold};
 
+use self::arguments::policy::Policy;
 use self::arguments::{Chain, Command};
 
 /// Runs the command that the arguments name.
@@ -68,6 +70,7 @@ fn run(plugins: &'static [&'static Plugin], command: &Command) -> Result<u8> {
         Command::Log(arguments) => return operator::log(arguments),
         Command::Metrics(arguments) => return operator::metrics(arguments),
         Command::Chain(arguments) => return convert(arguments),
+        Command::Policy(Policy::Watch) => return watch::watch(),
         Command::Plugins => {
             for plugin in plugins {
                 let versions: Vec<_> = plugin.spec_versions.iter().map(|version| version.as_str()).collect();

@@ -11,7 +11,7 @@ use cni_lab::testing::{Origin, PluginDir, World, ask, ips_of, serve, silent, udp
 use cni_lab::{Place, Pod, TIMEOUT, eventually};
 use cni_runner::{Attachment, Network};
 use ferrule_node::policy::objects::{Key, Kind, Names, Told, channel};
-use ferrule_node::policy::{Handle, Report, spawn};
+use ferrule_node::policy::{Handle, How, Report, spawn};
 use ferrule_node_policy::model;
 use ferrule_node_policy::model::{NetworkPolicy, Peer, Port, PortValue};
 use ferrule_policy_kit::isolated::PATH;
@@ -97,8 +97,13 @@ impl Rig {
     }
 
     pub(crate) fn start_daemon(&self) {
+        self.start_daemon_with(false);
+    }
+
+    pub(crate) fn start_daemon_with(&self, is_dry: bool) {
         let (sender, receiver) = channel();
-        let handle = self.world.node.run(|| spawn(PATH.into(), receiver)).unwrap().unwrap();
+        let how = How { path: PATH.into(), is_dry, logs: true };
+        let handle = self.world.node.run(|| spawn(how, receiver)).unwrap().unwrap();
         self.daemon.replace(Some((sender, handle)));
     }
 
@@ -124,6 +129,7 @@ impl Rig {
             Told::Namespace(model::Namespace {
                 name: name.to_string(),
                 labels: labels(&[("kubernetes.io/metadata.name", name)]),
+                mode: None,
             })
         };
         self.tell(namespaces.iter().map(namespace));

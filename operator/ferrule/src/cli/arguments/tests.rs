@@ -93,6 +93,8 @@ fn wrong_usage() {
         "log --last x",
         "log --otlp /f --failed",
         "metrics --failed",
+        "policy",
+        "policy watch --pod a",
     ] {
         assert!(parse(words).is_err(), "{words}");
     }
