@@ -14,6 +14,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
+use crate::log;
+
 /// The most connections at once.
 const CONNECTIONS: usize = 512;
 /// How long a client may take to send its question, or to take the answer.

@@ -29,6 +29,24 @@ impl Metrics {
         }
     }
 
+    /// Adds a metric, and a row for each list of values of these labels. A value may have any text.
+    pub fn add_labelled<const N: usize>(
+        &mut self,
+        (name, kind, help): (&str, &str, &str),
+        labels: [&str; N],
+        rows: impl IntoIterator<Item = ([String; N], u64)>,
+    ) {
+        let name = self.describe(name, kind, help);
+        for (values, figure) in rows {
+            let escaped =
+                values.map(|value| value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"));
+            let pairs: Vec<String> = { labels.iter().zip(&escaped) }
+                .map(|(label, value)| format!("{label}=\"{value}\""))
+                .collect();
+            let _ = writeln!(self.text, "{name}{{{}}} {figure}", pairs.join(","));
+        }
+    }
+
     /// Adds a metric without a label.
     pub fn one(&mut self, name: &str, kind: &str, help: &str, figure: impl Display) {
         let name = self.describe(name, kind, help);

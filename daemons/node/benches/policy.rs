@@ -19,7 +19,7 @@ use ferrule_kernel::ip::octets;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Element, find_elements};
 use ferrule_node::policy::objects::{Key, Kind, Names, Told, channel};
-use ferrule_node::policy::{Handle, Report, spawn};
+use ferrule_node::policy::{Handle, How, Report, spawn};
 use ferrule_node_policy::model::{
     Addresses, LabelSelector, Namespace, NetworkPolicy, Peer, Pod, Port, PortValue, Rule,
 };
@@ -74,14 +74,15 @@ fn pod(space: usize, number: usize, id: usize) -> Pod {
 }
 
 fn namespace(space: usize, team: usize) -> Namespace {
-    Namespace { name: format!("s{space}"), labels: labels("team", format!("team-{team}")) }
+    Namespace { name: format!("s{space}"), labels: labels("team", format!("team-{team}")), mode: None }
 }
 
 impl Thread {
     fn start(node: &Node) -> Thread {
         let (told, objects) = channel();
         let path = "/var/lib/ferrule/policy/isolated".into();
-        let handle = node.run(|| spawn(path, objects, watch::channel(BTreeSet::new()).1)).unwrap().unwrap();
+        let how = How { path, ..How::default() };
+        let handle = node.run(|| spawn(how, objects, watch::channel(BTreeSet::new()).1)).unwrap().unwrap();
         Thread { told, handle, markers: 0 }
     }
 

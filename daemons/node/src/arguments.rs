@@ -140,6 +140,17 @@ pub enum Switch {
     Off,
 }
 
+/// What is done with NetworkPolicies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Policies {
+    /// They are enforced
+    On,
+    /// Nothing is denied, and what would be denied is counted
+    Dry,
+    /// Nothing
+    Off,
+}
+
 /// The options of `blocks`.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub struct Blocks {
@@ -214,9 +225,13 @@ pub struct Options {
     /// Sources that every pod of the cluster may have besides
     #[arg(long, global = true, value_name = "CIDR", value_delimiter = ',')]
     pub source_guard_allow: Vec<IpNetwork>,
-    /// Enforce NetworkPolicies: the conflist isolates new pods, and the daemon decides what passes. Includes the source guard
+    /// Enforce NetworkPolicies: the conflist isolates new pods, and the daemon decides what passes. Includes the source guard. `dry` denies
+    /// nothing, and counts what would be denied
     #[arg(long, global = true, value_enum, default_value = "off")]
-    pub policy: Switch,
+    pub policy: Policies,
+    /// Log what policies deny: the first packet of a flow, of each pod two a second at most
+    #[arg(long, global = true, value_enum, default_value = "off")]
+    pub policy_log: Switch,
     /// The UDP port of VXLAN
     #[arg(long, global = true, value_name = "PORT", default_value_t = 4789, value_parser = clap::value_parser!(u16).range(1..))]
     pub vxlan_port: u16,
@@ -282,7 +297,7 @@ impl Options {
     /// Whether pods may send with their own sources only.
     pub fn guards_sources(&self) -> bool {
         // Policies judge by addresses.
-        self.source_guard == Switch::On || self.policy == Switch::On
+        self.source_guard == Switch::On || self.policy == Policies::On
     }
 
     /// Checks the networks.

@@ -7,7 +7,7 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kit::fold::{Object, append, first, first_mut, fold};
 use serde_json::{Value, json};
 
-use crate::arguments::{Main, Options, Switch};
+use crate::arguments::{Main, Options, Policies};
 use crate::plan::Pods;
 
 pub mod file;
@@ -70,7 +70,7 @@ impl Template {
     }
 
     /// The built-in one.
-    pub fn built_in(kind: Kind, form: Form, policy: Switch) -> Template {
+    pub fn built_in(kind: Kind, form: Form, policy: Policies) -> Template {
         let ipam = json!({ "type": "host-local" });
         let main = match kind {
             // The podCIDR may change: the former gateway goes with the last pod that needs it.
@@ -94,8 +94,8 @@ impl Template {
     }
 
     /// With policies, the last plugin isolates new pods: behind all that give a pod addresses.
-    fn with(mut self, policy: Switch) -> Template {
-        if policy == Switch::On {
+    fn with(mut self, policy: Policies) -> Template {
+        if policy == Policies::On {
             append(&mut self.0, &Object::from_iter([("type".to_owned(), "policy".into())]));
         }
         self
@@ -166,7 +166,7 @@ mod tests {
     fn the_values_of_the_node_are_filled_in() {
         for main in [Kind::Bridge, Kind::Ptp] {
             let [mut value, chain] = [Form::List, Form::Chain]
-                .map(|form| Template::built_in(main, form, Switch::Off).value("n1", &pods()));
+                .map(|form| Template::built_in(main, form, Policies::Off).value("n1", &pods()));
             assert_eq!(chain[MARK]["plugins"], json!(["chain"]));
             assert_eq!(
                 chain["plugins"][0]["capabilities"],
@@ -193,20 +193,21 @@ mod tests {
             plugins.map(|plugin| plugin["type"].as_str().unwrap().to_owned()).collect()
         };
         for form in [Form::List, Form::Chain] {
-            let template = Template::built_in(Kind::Ptp, form, Switch::On);
+            let template = Template::built_in(Kind::Ptp, form, Policies::On);
             assert_eq!(types(&template), ["ptp", "portmap", "bandwidth", "policy"]);
             let mark = template.value("n1", &pods())[MARK]["plugins"].clone();
             let expected = if form == Form::Chain { json!(["chain"]) } else { json!(types(&template)) };
             assert_eq!(mark, expected);
-            let own =
-                Template::parse(Template::built_in(Kind::Bridge, form, Switch::Off).0.to_string().as_bytes());
-            let own = own.unwrap().with(Switch::On);
+            let own = Template::parse(
+                Template::built_in(Kind::Bridge, form, Policies::Off).0.to_string().as_bytes(),
+            );
+            let own = own.unwrap().with(Policies::On);
             assert_eq!(
                 types(&own),
                 ["bridge", "portmap", "bandwidth", "policy"],
                 "a template of the operator"
             );
-            assert_eq!(own.clone().with(Switch::On), own);
+            assert_eq!(own.clone().with(Policies::On), own);
         }
     }
 

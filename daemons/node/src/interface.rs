@@ -19,7 +19,7 @@ use ferrule_kernel::{file, sysctl};
 use ferrule_kit::veth;
 use ipnetwork::IpNetwork;
 
-use crate::arguments::{Main, Options, Switch};
+use crate::arguments::{Main, Options, Policies};
 use crate::cluster::gateway;
 use crate::conflist::{Form, Kind, Template};
 use crate::kernel::{BRIDGE, Local, Watch, is_link_local};
@@ -46,7 +46,7 @@ pub struct Part {
     /// `None` until the first look with `--main auto`, and with a template.
     kind: Option<Kind>,
     is_auto: bool,
-    policy: Switch,
+    policy: Policies,
     template_bridges: bool,
     found: Found,
     /// What stands in the way of connections to a Service on the same node.
@@ -304,7 +304,7 @@ mod tests {
             let part = Part {
                 kind: Some(kind),
                 is_auto: true,
-                policy: Switch::Off,
+                policy: Policies::Off,
                 template_bridges: false,
                 found: Found { pods, on_links, ..Found::default() },
                 lacks: lacks.map(str::to_owned),

@@ -209,7 +209,10 @@ fn metrics(figures: &Figures) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ferrule_node_policy::model::Direction;
+
     use super::*;
+    use crate::policy::Count;
     use crate::word::Standing;
 
     #[test]
@@ -244,26 +247,64 @@ mod tests {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/monitoring/node-alerts.yaml");
         let rules = std::fs::read_to_string(path).unwrap();
         let peers = Standing::KEYS.into_iter().map(|key| (key, 0)).collect();
-        let (oldest, report) = (Some(SystemTime::now()), Some(Report::default()));
+        let count = Count {
+            namespace: "x".into(),
+            pod: "x".into(),
+            direction: Direction::Ingress,
+            is_dry: false,
+            policies: "x".into(),
+        };
+        let report = Report { denied: vec![(count, 1)], ..Report::default() };
+        let (oldest, report) = (Some(SystemTime::now()), Some(report));
         let figures = Figures { peers, oldest, policy: report, ..Figures::default() };
         let metrics = metrics(&figures) + &policy(&figures);
         let expressions: Vec<&str> =
             rules.lines().filter_map(|line| line.trim().strip_prefix("expr: max by (instance) (")).collect();
         assert_eq!(expressions.len(), rules.matches("alert:").count());
         for expression in expressions {
+            let expression = expression.strip_prefix("rate(").unwrap_or(expression);
             let (name, rest) = expression.split_once(['{', ')']).unwrap();
             let labels = rest.split_once('"').and_then(|(label, rest)| {
                 let values = rest.split_once('"')?.0;
                 Some(
-                    values
-                        .split('|')
-                        .map(|value| format!("{name}{{{}\"{value}\"}} ", label.replace('~', "")))
-                        .collect(),
+                    values.split('|').map(|value| format!("{}\"{value}\"", label.replace('~', ""))).collect(),
                 )
             });
-            for series in labels.unwrap_or_else(|| vec![format!("{name} ")]) {
-                assert!(metrics.lines().any(|line| line.starts_with(&series)), "{series}\n{metrics}");
+            for label in labels.unwrap_or_else(|| vec![String::new()]) {
+                let is_series = |line: &str| {
+                    let rest = line.strip_prefix(name);
+                    rest.is_some_and(|rest| rest.starts_with(['{', ' ']) && rest.contains(&label))
+                };
+                assert!(metrics.lines().any(is_series), "{name} {label}\n{metrics}");
             }
+        }
+    }
+
+    #[test]
+    fn the_dashboard_asks_for_denials() {
+        let count = |is_dry| Count {
+            namespace: "x".into(),
+            pod: "x".into(),
+            direction: Direction::Ingress,
+            is_dry,
+            policies: "x".into(),
+        };
+        let report = Report { denied: vec![(count(false), 1), (count(true), 1)], ..Report::default() };
+        let metrics = policy(&Figures { policy: Some(report), ..Figures::default() });
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/monitoring/grafana.json");
+        let dashboard = std::fs::read_to_string(path).unwrap();
+        let wanted: Vec<&str> = dashboard.split("(ferrule_node_").skip(1).collect();
+        assert_eq!(wanted.len(), 2);
+        for (wanted, mode) in wanted.into_iter().zip(["enforce", "dry"]) {
+            let (name, rest) = wanted.split_once('{').unwrap();
+            assert!(
+                rest.starts_with(&format!("instance=~\\\"$instance\\\", mode=\\\"{mode}\\\"}}")),
+                "{rest}"
+            );
+            let row = format!(
+                "ferrule_node_{name}{{namespace=\"x\",pod=\"x\",direction=\"ingress\",mode=\"{mode}\",policies=\"x\"}} 1"
+            );
+            assert!(metrics.lines().any(|line| line == row), "{row}\n{metrics}");
         }
     }
 

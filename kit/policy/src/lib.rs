@@ -3,6 +3,7 @@
 //! - [`isolated`]: the file that says in which directions the pods of a namespace may be isolated. The daemon writes it, ADD reads it.
 //! - [`table`]: the table with the addresses of undecided pods. ADD adds them, the daemon releases them.
 //! - [`comment`]: the pod in the comment of an element.
+//! - [`denials`]: what policies deny, as the daemon's table counts and notes it.
 //!
 //! And what `ferrule` and `ferrule-node` share, for the question why a packet passes or not:
 //!
@@ -15,6 +16,7 @@
 pub mod ask;
 pub mod comment;
 pub mod decided;
+pub mod denials;
 pub mod in_kernel;
 pub mod isolated;
 pub mod ruled;

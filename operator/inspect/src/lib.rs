@@ -8,7 +8,7 @@
 //! lacks; both start plugins by [`process`]. [`repair`] calls the plugins of this program for attachments that CHECK refuses, and
 //! [`watch`] runs it when the kernel reports damage. [`shape`] changes a container's limits.
 //!
-//! [`policy`] says why a packet passes or not.
+//! [`policy`] says why a packet passes or not, [`denials`] watches what policies deny.
 //!
 //! [`calls`] reads the log of calls. [`report`] packs what all of them say for a report of a fault. [`selftest`] attaches
 //! two pods of its own and sends packets between them.
@@ -21,6 +21,7 @@ pub mod alive;
 pub mod cache;
 pub mod calls;
 pub mod check;
+pub mod denials;
 pub mod doctor;
 mod gc;
 pub mod graph;

@@ -148,7 +148,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::arguments::{Arguments, Options, Switch};
+    use crate::arguments::{Arguments, Options, Policies};
     use crate::conflist::{Form, Kind, Template};
 
     fn pods(mtu: u32) -> Pods {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     fn conflist(form: Form, mtu: u32) -> Value {
-        Template::built_in(Kind::Bridge, form, Switch::Off).value("n1", &pods(mtu))
+        Template::built_in(Kind::Bridge, form, Policies::Off).value("n1", &pods(mtu))
     }
 
     #[test]

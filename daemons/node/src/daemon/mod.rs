@@ -17,15 +17,16 @@ use ferrule_daemon::{Pauses, node_name};
 use ferrule_kit::cluster::LOCK_FILE;
 use ferrule_node_policy::ruleset::Entry;
 use ferrule_policy_kit::ask::SOCKET_FILE;
-use ferrule_policy_kit::isolated;
+use ferrule_policy_kit::isolated::{self, Isolated};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
 use self::state::State;
-use crate::arguments::{Options, Switch};
+use crate::arguments::{Options, Policies, Switch};
 use crate::plan_file::{Identity, Keeper};
+use crate::policy::How;
 use crate::proof::{self, Proofs};
 use crate::{api, housekeeping, policy, serve};
 
@@ -125,16 +126,22 @@ fn policies(
     tasks: &mut JoinSet<()>,
 ) -> Result<Option<policy::Handle>> {
     let path = Path::new(isolated::PATH);
-    if options.policy == Switch::Off {
+    if options.policy == Policies::Off {
         for what in policy::stand_down(path).context("remove the policies of a former --policy on")? {
             log!("policy: removed {what}");
         }
         return Ok(None);
     }
+    let is_dry = options.policy == Policies::Dry;
+    if is_dry {
+        // A plugin that is still in a conflist isolates nobody.
+        Isolated::default().write(path).with_context(|| path.display().to_string())?;
+    }
     let (told, objects) = policy::objects::channel();
     let is_calm = policy::holds().unwrap_or_default();
     tasks.spawn(api::follow_objects(options.clone(), node, count, told, is_calm));
-    let handle = policy::spawn(path.to_owned(), objects, probed)?;
+    let how = How { path: path.to_owned(), is_dry, logs: options.policy_log == Switch::On };
+    let handle = policy::spawn(how, objects, probed)?;
     let (socket, questions) = (options.state.join(SOCKET_FILE), handle.questions.clone());
     tasks.spawn(async move { policy::questions::run(&socket, questions).await });
     Ok(Some(handle))

@@ -7,13 +7,15 @@ use ferrule_kernel::ip::{IpFamily, octets};
 use ferrule_kernel::nftables::matches::{End, read_address};
 use ferrule_kernel::nftables::{Batch, CmpOp, DataType, Element, Expr, Value, Verdict};
 use ferrule_node_policy::model::{Direction, Protocol};
-use ferrule_node_policy::ruleset::{Chain, Contents, Entry, Peer, Ports, Rule, Set};
-use ferrule_node_policy::{Change, Ruleset, ruleset};
+use ferrule_node_policy::ruleset::{Chain, Contents, Entry, MapChange, Peer, Ports, Rule, Set};
+use ferrule_node_policy::{Change, Compiler, Ruleset, ruleset};
+use ferrule_policy_kit::denials;
 
 use super::layout::{TABLE, data_type, in_set, is, isolated, l4proto, map, place, port, to_itself, verdict};
 
-/// Adds to the batch what makes the change. `after` is the ruleset with it; `id` is a number from which on no set of the batch has one.
-pub(super) fn push(batch: &mut Batch, change: &Change, after: &Ruleset, id: u32) {
+/// Adds to the batch what makes the change, with which the compiler's ruleset is as it is now. `id` is a number from which on no set of the
+/// batch has one.
+pub(super) fn push(batch: &mut Batch, change: &Change, compiler: &Compiler, id: u32) {
     for ((name, set), id) in change.new_sets.iter().zip(id..) {
         make(batch, &name.to_string(), set, id);
     }
@@ -34,7 +36,8 @@ pub(super) fn push(batch: &mut Batch, change: &Change, after: &Ruleset, id: u32)
         batch.add_elements(TABLE, &name, &all(&elements.added));
     }
     maps(batch, change);
-    isolation(batch, change, after);
+    counters(batch, change, compiler);
+    isolation(batch, change, compiler.ruleset());
     for name in &change.gone_chains {
         batch.flush_chain(TABLE, &name.to_string());
     }
@@ -123,40 +126,68 @@ fn maps(batch: &mut Batch, change: &Change) {
     }
 }
 
-/// The sets of the pods that are isolated in a direction.
+/// The counters of what is denied. That of a pod whose mode changes begins anew.
+fn counters(batch: &mut Batch, change: &Change, compiler: &Compiler) {
+    let comment = |pod: IpAddr| {
+        let name = compiler.cluster().name_at(pod)?;
+        Some(denials::comment(&name, compiler.ruleset().dry.contains(&pod)))
+    };
+    for (direction, of) in Direction::ALL.into_iter().flat_map(|one| IpFamily::ALL.map(|of| (one, of))) {
+        let own = change
+            .maps
+            .iter()
+            .filter(|(entry, _)| entry.direction == direction && IpFamily::of(entry.pod) == of);
+        let (mut removed, mut added) = (Vec::new(), Vec::new());
+        for (Entry { pod, .. }, MapChange { from, to }) in own {
+            let is_other = change.dry.contains_key(pod);
+            if from.is_some() && (to.is_none() || is_other) {
+                removed.push(octets(*pod));
+            }
+            if to.is_some() && (from.is_none() || is_other) {
+                added.push(Element { comment: comment(*pod), ..Element::new(octets(*pod)) });
+            }
+        }
+        let set = denials::counted(direction, of);
+        batch.delete_elements(TABLE, set, &removed).add_elements(TABLE, set, &added);
+    }
+}
+
+/// The sets of the pods that are isolated in a direction: in `isolated` only those that something may be denied to.
 fn isolation(batch: &mut Batch, change: &Change, after: &Ruleset) {
-    let (mut added, mut removed) = (<[Vec<IpAddr>; 2]>::default(), <[Vec<IpAddr>; 2]>::default());
+    let mut lists =
+        IpFamily::ALL.map(|of| [(isolated(of), [vec![], vec![]]), (to_itself(of), [vec![], vec![]])]);
     for pod in change.maps.keys().map(|entry| entry.pod).collect::<BTreeSet<_>>() {
-        let is = |of: &dyn Fn(Entry) -> bool| {
+        let has = |of: &dyn Fn(Entry) -> bool| {
             Direction::ALL.iter().any(|direction| of(Entry { direction: *direction, pod }))
         };
-        let is_now = is(&|entry| after.maps.contains_key(&entry));
-        let was = is(&|entry| match change.maps.get(&entry) {
+        let has_now = has(&|entry| after.maps.contains_key(&entry));
+        let had = has(&|entry| match change.maps.get(&entry) {
             Some(change) => change.from.is_some(),
             None => after.maps.contains_key(&entry),
         });
-        if is_now != was {
-            let list = if is_now { &mut added } else { &mut removed };
-            list[IpFamily::of(pod) as usize].push(pod);
+        let was_enforced = had && !change.was_dry(pod, after);
+        let is_enforced = has_now && !after.dry.contains(&pod);
+        let [isolated, to_itself] = &mut lists[IpFamily::of(pod) as usize];
+        let rows = [
+            (isolated, octets(pod), was_enforced, is_enforced),
+            (to_itself, octets(pod).repeat(2), had, has_now),
+        ];
+        for ((_, [removed, added]), key, was, is) in rows {
+            if was != is {
+                let list = if is { added } else { removed };
+                list.push(Element::new(key));
+            }
         }
     }
-    for of in IpFamily::ALL {
-        let keys = |list: &[Vec<IpAddr>; 2]| -> Vec<_> {
-            list[of as usize].iter().map(|address| Element::new(octets(*address))).collect()
-        };
-        let pairs = |list: &[Vec<IpAddr>; 2]| -> Vec<_> {
-            list[of as usize].iter().map(|address| Element::new(octets(*address).repeat(2))).collect()
-        };
-        batch.delete(TABLE, isolated(of), &keys(&removed)).delete(TABLE, to_itself(of), &pairs(&removed));
-        batch.add_elements(TABLE, isolated(of), &keys(&added));
-        batch.add_elements(TABLE, to_itself(of), &pairs(&added));
+    for (set, [removed, added]) in lists.iter().flatten() {
+        batch.delete(TABLE, set, removed).add_elements(TABLE, set, added);
     }
 }
 
 /// The rules of a chain. The last one is its verdict for all other packets.
 pub(super) fn rules(chain: &Chain) -> Vec<Vec<Expr>> {
     let all = chain.rules.iter().map(|one| rule(chain, one));
-    all.chain([vec![decides(chain.otherwise)]]).collect()
+    all.chain([vec![decides(chain, chain.otherwise)]]).collect()
 }
 
 fn rule(chain: &Chain, Rule { peer, ports, verdict: then }: &Rule) -> Vec<Expr> {
@@ -181,15 +212,17 @@ fn rule(chain: &Chain, Rule { peer, ports, verdict: then }: &Rule) -> Vec<Expr> 
         }
         Ports::In(set) => exprs.extend(place(chain.family).into_iter().chain([in_set(&set.to_string())])),
     }
-    exprs.push(decides(*then));
+    exprs.push(decides(chain, *then));
     exprs
 }
 
 /// A packet that one direction allows goes on to the other direction.
-fn decides(then: ruleset::Verdict) -> Expr {
+fn decides(Chain { direction, family, .. }: &Chain, then: ruleset::Verdict) -> Expr {
+    let denied = |is_dry| Verdict::Goto(denials::chain(*direction, *family, is_dry).to_owned());
     verdict(match then {
         ruleset::Verdict::Allow => Verdict::Return,
-        ruleset::Verdict::Deny => Verdict::Drop,
+        ruleset::Verdict::Deny => denied(false),
+        ruleset::Verdict::Dry => denied(true),
         ruleset::Verdict::Goto(chain) => Verdict::Goto(chain.to_string()),
     })
 }

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -15,13 +14,15 @@ use ferrule_node_policy::{Compiler, Ruleset};
 use ferrule_policy_kit::isolated::Isolated;
 use ferrule_policy_kit::table as announced;
 
+use super::denied::Denied;
 use super::encode;
 use super::endpoint::Endpoint;
 use super::flows::{self, Cut};
 use super::former::{Former, is_over};
 use super::hosts::Hosts;
+use super::how::How;
 use super::inspect::Inspected;
-use super::layout::{self, TABLE};
+use super::layout::TABLE;
 use super::links::Links;
 use super::objects::{Key, Kind, Listed, Told};
 use super::record::Record;
@@ -74,6 +75,7 @@ pub(super) struct Enforcer {
     cut: Cut,
     pub(super) endpoint: Endpoint,
     pub(super) record: Record,
+    pub(super) denied: Denied,
     /// Why the last round has not done all of its work.
     pub(super) problem: Option<String>,
     pub(super) inspected: Inspected,
@@ -84,12 +86,12 @@ impl Enforcer {
     ///
     /// # Errors
     /// The kernel refuses a socket or has no nf_tables.
-    pub(super) fn open(path: &Path) -> Result<Enforcer> {
+    pub(super) fn open(how: &How) -> Result<Enforcer> {
         Ok(Enforcer {
             owner: Owner::open()?,
             tracked: Socket::netfilter()?.with_whole_dumps(),
             hosts: Hosts::open()?,
-            compiler: Compiler::default(),
+            compiler: Compiler::new(how.is_dry),
             pods: AnnouncedPods::default(),
             listed: Listed::default(),
             away: Kind::ALL.map(|kind| (kind, "the API server has not answered yet".to_owned())).into(),
@@ -102,7 +104,8 @@ impl Enforcer {
             before: BTreeSet::new(),
             cut: Cut::default(),
             endpoint: Endpoint::default(),
-            record: Record::open(path),
+            record: Record::open(&how.path),
+            denied: Denied::default(),
             problem: None,
             inspected: Inspected::default(),
         })
@@ -265,6 +268,8 @@ impl Enforcer {
         self.made = Made::Nothing;
         let is_there = self.owner.claim()?;
         self.read(is_there)?;
+        self.count(false);
+        self.denied.begin_anew();
         let _ = self.compiler.update();
         let wanted = self.wanted();
         self.record.widen(&wanted);
@@ -277,7 +282,7 @@ impl Enforcer {
             former.push(batch);
             Links::default().change(links, batch);
             cut.push(batch);
-            encode::push(batch, &everything, compiler.ruleset(), id);
+            encode::push(batch, &everything, compiler, id);
             endpoint.push(compiler.ruleset(), batch);
         };
         owner.make(fill).context("make the table")?;
@@ -305,8 +310,11 @@ impl Enforcer {
         self.made = Made::Nothing;
         let wanted = self.wanted();
         self.record.widen(&wanted);
+        if change.maps.values().any(|one| one.to.is_none()) || !change.dry.is_empty() {
+            self.count(false);
+        }
         let mut batch = Batch::new();
-        encode::push(&mut batch, &change, self.compiler.ruleset(), 1);
+        encode::push(&mut batch, &change, &self.compiler, 1);
         self.former.follow(&change, &self.compiler, &self.hosts, &mut batch);
         self.owner.commit(batch).context("change the table")?;
         // The flows of a pod that is released in this round all end.
@@ -380,6 +388,12 @@ impl Enforcer {
             wanted.add(namespace, directions);
         }
         wanted
+    }
+
+    /// Reads what has been denied, and logs it.
+    pub(super) fn count(&mut self, logs: bool) {
+        let Enforcer { denied, owner, compiler, .. } = self;
+        denied.read(owner.socket(), compiler.cluster(), logs);
     }
 
     /// Once a minute: what no message tells.

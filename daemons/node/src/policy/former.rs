@@ -44,6 +44,8 @@ impl Former {
             Direction::ALL.iter().any(|direction| maps.contains_key(&Entry { direction: *direction, pod }))
         };
         let mut new: BTreeSet<IpAddr> = change.maps.keys().map(|entry| entry.pod).collect();
+        // A pod that was denied nothing is not closed, either.
+        new.retain(|pod| !change.was_dry(*pod, compiler.ruleset()));
         new.retain(|pod| !is_isolated(*pod) && !is_over(*pod, compiler, hosts) && !self.0.contains(pod));
         put(batch, &new);
         self.0.extend(new);

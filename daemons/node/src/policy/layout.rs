@@ -1,4 +1,4 @@
-//! The table's fixed sets and chains. Pure.
+//! The table's fixed sets and chains; [`deny`] has those of what is denied. Pure.
 //!
 //! ```text
 //! chain forward, input   filter, priority -15, each leads to the chain of the packet's family:
@@ -14,11 +14,14 @@
 //!
 //! `from4` and the others lead the health endpoint's addresses to `probe-out` and `probe-in`, which drop marked echo requests only.
 //!
-//! A pod's chain returns what it allows, and drops everything else: so both ends must allow a packet. The node's own packets, on the hook
+//! A pod's chain returns what it allows, and leads everything else to the chain that counts and drops: so both ends must allow a packet. With the
+//! mode dry that chain counts and returns. A packet that is allowed passes neither. The node's own packets, on the hook
 //! `output`, pass none of this.
 //!
 //! From its link-local address a pod with isolated egress sends only neighbour discovery and answers to the node. The set `links_out` has its
 //! link.
+
+mod deny;
 
 use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::nftables::matches::{End, address, ct_bits, family, read_address};
@@ -32,7 +35,7 @@ pub(super) use ferrule_policy_kit::decided::{LINKS_OUT, TABLE, cut, former, isol
 use ferrule_policy_kit::table as announced;
 
 /// Its comment. Another layout has another one.
-pub(super) const COMMENT: &str = "ferrule-node: network policies, layout 1";
+pub(super) const COMMENT: &str = "ferrule-node: network policies, layout 2";
 /// Behind the plugin's table, before firewalls.
 const PRIORITY: i32 = -15;
 /// The most ended flows, two elements each, and how many milliseconds they stay without a packet.
@@ -119,8 +122,8 @@ pub(super) fn verdict(verdict: Verdict) -> Expr {
     Expr::Verdict(verdict)
 }
 
-/// Adds the fixed sets. Returns the first number that no set of the batch has.
-pub(super) fn add_sets(batch: &mut Batch) -> u32 {
+/// Adds the fixed sets; `is_blind`: without counters. Returns the first number that no set of the batch has.
+pub(super) fn add_sets(batch: &mut Batch, is_blind: bool) -> u32 {
     let mut ids = 1..;
     let mut id = || ids.next().unwrap_or_default();
     for (name, key) in announced::SETS {
@@ -138,6 +141,7 @@ pub(super) fn add_sets(batch: &mut Batch) -> u32 {
         }
         let flow = [address, address, DataType::Proto, DataType::Service, DataType::Service];
         batch.add_timed_set(TABLE, cut(of), id(), &flow, CUT);
+        deny::add_sets(batch, of, is_blind, &mut id);
     }
     id()
 }
@@ -156,6 +160,7 @@ pub(super) fn chains() -> Vec<FixedChain> {
     };
     let mut chains = vec![chain(ANSWERS, None, answers())];
     chains.extend(Direction::ALL.map(|direction| chain(probe(direction), None, vec![of_probe(direction)])));
+    chains.extend(deny::chains());
     for of in IpFamily::ALL {
         chains.push(chain(&format!("stray{}", digit(of)), None, stray(of)));
         chains.push(chain(&format!("errors{}", digit(of)), None, errors(of)));

@@ -8,6 +8,7 @@
 //! - `flows` ends the flows that a change denies; `hosts` knows which pods have a route.
 //! - `endpoint` is the health endpoint, which asks whether the table judges the packets of pods.
 //! - `inspect` looks once a minute at what costs too much at each change.
+//! - `denied` has the counters of what policies deny, and the log of it.
 //! - `record` is the file of isolated namespaces.
 //! - `enforcer` puts the steps in order, `thread` waits for messages.
 //! - [`questions`] is the socket on which `ferrule policy why` asks, `answer` what the objects say.
@@ -21,12 +22,14 @@
 #[cfg(test)]
 mod agreement;
 mod answer;
+mod denied;
 mod encode;
 mod endpoint;
 mod enforcer;
 mod flows;
 mod former;
 mod hosts;
+mod how;
 mod inspect;
 mod ipvs;
 mod layout;
@@ -47,6 +50,8 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use ferrule_policy_kit::isolated::{self, Isolated};
 
+pub use denied::Count;
+pub use how::How;
 pub use layout::mark;
 pub use report::Report;
 pub use thread::{Handle, spawn};

@@ -66,7 +66,7 @@ impl Enforcer {
         if self.made != Made::All && self.problem.is_none() {
             answer.notes.push("the kernel's table is being made again".to_owned());
         }
-        if self.has_ipvs {
+        if self.inspected.has_ipvs {
             answer.notes.push(ipvs::REASON.to_owned());
         }
         answer

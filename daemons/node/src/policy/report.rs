@@ -1,13 +1,16 @@
 //! What the thread says of itself.
 
 use std::collections::BTreeSet;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::net::IpAddr;
 use std::time::SystemTime;
 
+use ferrule_daemon::Metrics;
 use ferrule_node_policy as node_policy;
+use ferrule_node_policy::model::Direction;
 use ferrule_node_policy::ruleset::Entry;
 
+use super::denied::Count;
 use super::enforcer::{Enforcer, Made};
 use super::ipvs;
 use super::layout::TABLE;
@@ -49,19 +52,33 @@ pub struct Report {
     pub probed: BTreeSet<Entry>,
     /// Whether the health endpoint has proved that the table judges the packets of pods, in each family of the pods.
     pub is_proved: bool,
+    /// The namespaces of this cluster whose pods are denied nothing: the first ones. `None`: all of them.
+    pub dry: Option<Vec<String>>,
+    /// The addresses of this node's pods that something would be denied to.
+    pub dry_addresses: usize,
+    /// Denied packets.
+    pub denied: Vec<(Count, u64)>,
+    /// The kernel does not count them: before Linux 5.12.
+    pub is_blind: bool,
 }
 
 /// Something in a policy that is not understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
+    /// Empty for a ClusterNetworkPolicy.
     pub namespace: String,
+    /// Empty for the Namespace itself.
     pub policy: String,
     pub what: String,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}: {}", self.namespace, self.policy, self.what)
+        match (&*self.namespace, &*self.policy) {
+            (namespace, "") => write!(f, "Namespace {namespace}: {}", self.what),
+            ("", policy) => write!(f, "ClusterNetworkPolicy {policy}: {}", self.what),
+            (namespace, policy) => write!(f, "NetworkPolicy {namespace}/{policy}: {}", self.what),
+        }
     }
 }
 
@@ -93,6 +110,7 @@ impl Report {
         };
         let named = |(namespace, name): (&str, &str)| format!("{namespace}/{name}");
         let waiting = undecided.pods();
+        let dry = &compiler.ruleset().dry;
         let pods: BTreeSet<IpAddr> = compiler.ruleset().maps.keys().map(|entry| entry.pod).collect();
         Report {
             unknown: (!is_known).then(|| format!("policies are not known yet: {}", away.join("; "))),
@@ -105,7 +123,7 @@ impl Report {
             doubtful: enforcer.inspected.doubts.len(),
             closed: compiler.cluster().closed_pods().take(Report::MOST).map(named).collect(),
             unread: compiler.unread_pods().take(Report::MOST).map(named).collect(),
-            isolated: pods.len(),
+            isolated: pods.difference(dry).count(),
             waiting: waiting.len(),
             undecided: waiting.into_iter().take(Report::MOST).map(str::to_owned).collect(),
             oldest: undecided.oldest(),
@@ -116,6 +134,16 @@ impl Report {
                 BTreeSet::new()
             },
             is_proved: false,
+            dry: (!compiler.cluster().is_dry_cluster())
+                .then(|| compiler.cluster().dry_namespaces().take(Report::MOST).map(str::to_owned).collect()),
+            dry_addresses: dry.len(),
+            denied: enforcer
+                .denied
+                .counts()
+                .iter()
+                .map(|(count, packets)| (count.clone(), *packets))
+                .collect(),
+            is_blind: owner.is_blind,
         }
     }
 
@@ -129,11 +157,16 @@ impl Report {
         self.unknown.is_none() && self.reasons.is_empty()
     }
 
+    /// The denied packets, or those of the mode dry.
+    pub fn packets(&self, is_dry: bool) -> u64 {
+        self.denied.iter().filter(|(count, _)| count.is_dry == is_dry).map(|(_, packets)| packets).sum()
+    }
+
     /// The rows of `/metrics`.
     pub fn metrics(&self, now: SystemTime) -> String {
         let age = self.oldest.map_or(0, |at| now.duration_since(at).unwrap_or_default().as_secs());
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        let mut text = String::new();
+        let mut metrics = Metrics::new("ferrule_node_policy_");
         for (name, help, value) in [
             ("active", "1 if the policies hold and are current.", u64::from(self.is_good())),
             (
@@ -151,14 +184,31 @@ impl Report {
             ("doubts", "Parts of policies that are probably not meant.", count(self.doubtful)),
             ("unread_pods", "Pods of this node that cannot be read, 20 at most.", count(self.closed.len())),
             ("isolated_addresses", "Addresses of pods of this node that are isolated.", count(self.isolated)),
+            (
+                "dry_addresses",
+                "Addresses of pods of this node that something would be denied to, and that are denied nothing.",
+                count(self.dry_addresses),
+            ),
             ("undecided_pods", "Pods that wait for a decision.", count(self.waiting)),
             ("oldest_undecided_age_seconds", "How long the first of them has waited.", age),
         ] {
-            let _ = writeln!(
-                text,
-                "# HELP ferrule_node_policy_{name} {help}\n# TYPE ferrule_node_policy_{name} gauge\nferrule_node_policy_{name} {value}"
-            );
+            metrics.one(name, "gauge", help, value);
         }
-        text
+        let help = "Packets that policies have denied, or with the mode dry would have. Without a pod: all others together.";
+        let row = |(count, packets): &(Count, u64)| {
+            let Count { namespace, pod, direction, is_dry, policies } = count.clone();
+            let mode = if is_dry { "dry" } else { "enforce" };
+            let direction = match direction {
+                Direction::Ingress => "ingress",
+                Direction::Egress => "egress",
+            };
+            ([namespace, pod, direction.to_owned(), mode.to_owned(), policies], *packets)
+        };
+        metrics.add_labelled(
+            ("denied_packets_total", "counter", help),
+            ["namespace", "pod", "direction", "mode", "policies"],
+            self.denied.iter().map(row),
+        );
+        metrics.text()
     }
 }

@@ -7,12 +7,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use ferrule_kernel::ip::{IpFamily, from_octets};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{
-    self, Batch, Element, Error, Family, Table, TableState, chains as find_chains, elements, table_state,
+    self, Batch, DataType, Element, Error, Expr, Family, Table, TableState, chains as find_chains, elements,
+    table_state,
 };
 use ferrule_node_policy::Ruleset;
 use ferrule_node_policy::model::Direction;
 use ferrule_node_policy::ruleset::Entry;
-use ferrule_policy_kit::table as announced;
+use ferrule_policy_kit::{denials, table as announced};
 use nix::errno::Errno;
 
 use super::layout::{self, COMMENT, TABLE};
@@ -28,6 +29,8 @@ pub(super) struct Owner {
     pub(super) port: u32,
     /// The kernel has no table that stays when its owner ends, so other programs can change ours.
     pub(super) is_plain: bool,
+    /// The kernel knows no counters and limits of elements: before Linux 5.12.
+    pub(super) is_blind: bool,
 }
 
 /// What an earlier daemon has left.
@@ -50,7 +53,15 @@ impl Owner {
             Err(error) if is_unknown_flag(&error) => true,
             outcome => outcome.map(|()| false)?,
         };
-        Ok(Owner { port: socket.port()?, socket, is_plain })
+        let mut batch = Batch::new();
+        let exprs = [Expr::Counter, denials::LIMIT];
+        batch.add_table(PROBE, None).add_set_of_exprs(PROBE, "probe", 1, DataType::Ipv4Addr, &exprs);
+        batch.delete_table(PROBE);
+        let is_blind = match batch.commit(&mut socket) {
+            Err(error) if error.source.errno == Errno::EINVAL => true,
+            outcome => outcome.map(|()| false)?,
+        };
+        Ok(Owner { port: socket.port()?, socket, is_plain, is_blind })
     }
 
     pub(super) fn socket(&mut self) -> &mut Socket {
@@ -77,7 +88,7 @@ impl Owner {
         } else {
             batch.own_table(TABLE, comment)
         };
-        let id = layout::add_sets(&mut batch);
+        let id = layout::add_sets(&mut batch, self.is_blind);
         let chains = layout::chains();
         for chain in &chains {
             batch.add_chain(TABLE, &chain.name, chain.hook, None);

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
@@ -11,9 +10,10 @@ use ferrule_kernel::notices::Messages;
 use ferrule_node_policy::ruleset::Entry;
 use tokio::runtime;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, sleep_until};
 
-use super::enforcer::Enforcer;
+use super::enforcer::{Enforcer, Made};
+use super::how::How;
 use super::objects::Told;
 use super::questions::{QUEUE, Question};
 use super::report::Report;
@@ -23,6 +23,9 @@ use crate::listener::Listener;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often it looks at what no message tells.
 const LOOK: Duration = Duration::from_secs(60);
+/// How often it counts what is denied, and with a log, how often it writes it.
+const COUNT: Duration = Duration::from_secs(5);
+const WRITE: Duration = Duration::from_secs(1);
 /// The most messages of one round.
 const MOST: usize = 1024;
 
@@ -43,12 +46,12 @@ impl Handle {
     }
 }
 
-/// Starts the thread. `path`: the file of isolated namespaces; `endpoint`: the health endpoint's addresses, as a pod's in the maps.
+/// Starts the thread. `endpoint`: the health endpoint's addresses, as a pod's in the maps.
 ///
 /// # Errors
 /// No thread can be made.
 pub fn spawn(
-    path: PathBuf,
+    how: How,
     told: mpsc::Receiver<Told>,
     endpoint: watch::Receiver<BTreeSet<Entry>>,
 ) -> io::Result<Handle> {
@@ -60,19 +63,19 @@ pub fn spawn(
     let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
     let thread = Builder::new()
         .name("policy".to_owned())
-        .spawn(move || runtime.block_on(run(&path, told, asked, endpoint, &sender)))?;
+        .spawn(move || runtime.block_on(run(&how, told, asked, endpoint, &sender)))?;
     Ok(Handle { report, questions, thread })
 }
 
 async fn run(
-    path: &Path,
+    how: &How,
     mut told: mpsc::Receiver<Told>,
     mut asked: mpsc::Receiver<Question>,
     mut endpoint: watch::Receiver<BTreeSet<Entry>>,
     report: &watch::Sender<Report>,
 ) {
     let mut follower = loop {
-        match Follower::open(path) {
+        match Follower::open(how) {
             Ok(follower) => break follower,
             Err(error) => {
                 let reason = format!("{error:#}");
@@ -104,13 +107,15 @@ struct Follower {
     ruleset: Listener,
     enforcer: Enforcer,
     look: Instant,
+    logs: bool,
 }
 
 impl Follower {
-    fn open(path: &Path) -> Result<Follower> {
+    fn open(how: &How) -> Result<Follower> {
         let messages = Messages::of_ruleset().context("listen to changes of nf_tables")?;
         let ruleset = Listener::new(messages)?;
-        Ok(Follower { ruleset, enforcer: Enforcer::open(path)?, look: Instant::now() + LOOK })
+        let enforcer = Enforcer::open(how)?;
+        Ok(Follower { ruleset, enforcer, look: Instant::now() + LOOK, logs: how.logs })
     }
 
     /// Ends when all senders are gone.
@@ -121,8 +126,10 @@ impl Follower {
         endpoint: &mut watch::Receiver<BTreeSet<Entry>>,
         report: &watch::Sender<Report>,
     ) -> Result<()> {
-        let Follower { ruleset, enforcer, look } = self;
+        let Follower { ruleset, enforcer, look, logs } = self;
         let mut waiting = Vec::new();
+        let mut count = interval(if *logs { WRITE } else { COUNT });
+        count.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let due = enforcer.round().map(Instant::from_std);
             let now = Report::of(enforcer);
@@ -150,6 +157,9 @@ impl Follower {
                 outcome = enforcer.hosts.readable() => {
                     outcome.context("follow the kernel's routes")?;
                     enforcer.hosts.take()?;
+                }
+                _ = count.tick(), if enforcer.made == Made::All => {
+                    enforcer.count(*logs);
                 }
                 () = sleep_until(due.unwrap_or(*look)), if due.is_some() => {}
                 () = sleep_until(*look) => {

@@ -39,6 +39,17 @@ pub struct Policy {
     pub away: Vec<String>,
     /// The kernel lets other programs change the table.
     pub is_plain: bool,
+    /// All namespaces are dry: nothing is denied.
+    pub is_dry: bool,
+    /// The namespaces whose pods are denied nothing: the first ones.
+    pub dry: Vec<String>,
+    /// The addresses of this node's pods that something would be denied to.
+    pub dry_addresses: usize,
+    /// The packets that were denied on this node since the daemon's start, and those that would have been.
+    pub denied: u64,
+    pub would_deny: u64,
+    /// The kernel does not count them.
+    pub is_blind: bool,
 }
 
 impl From<&Report> for Policy {
@@ -56,6 +67,12 @@ impl From<&Report> for Policy {
             unread: report.unread.clone(),
             away: report.away.clone(),
             is_plain: report.is_plain,
+            is_dry: report.dry.is_none(),
+            dry: report.dry.clone().unwrap_or_default(),
+            dry_addresses: report.dry_addresses,
+            denied: report.packets(false),
+            would_deny: report.packets(true),
+            is_blind: report.is_blind,
         }
     }
 }
@@ -65,11 +82,22 @@ impl Policy {
     pub(super) fn to_text(&self) -> String {
         let Policy { policies, isolated, waiting, oldest, undecided, away, is_plain, .. } = self;
         let Policy { faults, more, doubts, closed, unread, .. } = self;
-        let mut text =
-            format!("policies: {policies}, {isolated} addresses of this node's pods are isolated\n");
+        let Policy { is_dry, dry, dry_addresses, denied, would_deny, is_blind, .. } = self;
+        let mut text = format!(
+            "policies: {policies}, {isolated} addresses of this node's pods are isolated, {denied} packets denied\n"
+        );
         let mut line = |shown: std::fmt::Arguments<'_>| {
             let _ = writeln!(text, "{}", Line::new(shown));
         };
+        if *is_dry || !dry.is_empty() {
+            let place = if *is_dry { "all namespaces".to_owned() } else { dry.join(", ") };
+            line(format_args!(
+                "policies: dry in {place}: {dry_addresses} addresses of this node's pods would be isolated, {would_deny} packets would have been denied"
+            ));
+        }
+        if *is_blind {
+            line(format_args!("policies: before Linux 5.12 denied packets are not counted"));
+        }
         for why in away {
             line(format_args!("policies: not followed, what is known holds: {why}"));
         }

@@ -109,6 +109,13 @@ fn commands(name: &str) -> [Vec<String>; 2] {
         .filter(|words| format!("{words} ").starts_with(&of_origin))
         .map(|words| words.split_whitespace().map(str::to_owned).collect())
         .collect();
+    // The page about policies has the same ones.
+    let policies = include_str!("../../../../docs/moving-policies-in.md");
+    let is_cleanup = |line: &&str| line.starts_with("/opt/cni/bin/ferrule-node cleanup --left-overs");
+    for line in policies.lines().filter(is_cleanup) {
+        assert!(page.lines().any(|other| other == line), "{line}");
+    }
+    assert!(policies.lines().any(|line| is_cleanup(&line)));
     found.try_into().unwrap()
 }
 

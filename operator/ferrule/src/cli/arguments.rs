@@ -65,7 +65,6 @@ pub(super) enum Command {
     /// Show whose every address, host port, rule and link of the node is
     ///
     /// Shows what the CNI plugins have created on this node, Ferrule's and the reference's, and for whom.
-    ///
     /// IN/OUT are the limits in bit/s, to and from the container. STATE is alive, dead, or unknown if there is neither a sign
     /// of life nor a proof of death. Tables fit the terminal; NO_COLOR switches colours off.
     ///

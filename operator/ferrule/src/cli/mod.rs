@@ -4,6 +4,7 @@ mod arguments;
 mod operator;
 mod policy;
 mod support;
+mod watch;
 
 use std::fs;
 use std::io;
@@ -20,6 +21,7 @@ use ferrule_install::{Back, Condition, Outcome, Stopped, TOOL, fingerprint::Fing
 use ferrule_kernel::file::read_named_text;
 use ferrule_kit::fold::{fold, unfold};
 
+use self::arguments::policy::Policy;
 use self::arguments::{Chain, Command};
 
 /// Runs the command that the arguments name.

@@ -9,10 +9,12 @@ use ferrule_install::console::{note, say};
 
 use super::arguments::policy::{Policy, Why};
 use super::operator::report;
+use super::watch::watch;
 
 pub(super) fn run(command: &Policy) -> Result<u8> {
     match command {
         Policy::Why(arguments) => why(arguments),
+        Policy::Watch => watch(),
     }
 }
 

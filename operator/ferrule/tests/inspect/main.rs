@@ -6,6 +6,7 @@ mod alive;
 mod budget;
 mod claims;
 mod connectivity;
+mod denials;
 mod doctor;
 mod first_night;
 mod fixture;

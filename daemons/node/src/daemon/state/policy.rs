@@ -13,8 +13,10 @@ impl State {
     pub(in crate::daemon) fn policies(&mut self, report: Report) {
         let former = self.policy.replace(report.clone()).unwrap_or_default();
         for fault in report.faults.iter().filter(|fault| !former.faults.contains(fault)) {
-            log!("NetworkPolicy {fault}");
-            self.voice.add(Event::of_policy(&fault.namespace, &fault.policy, &fault.what));
+            log!("{fault}");
+            if !fault.namespace.is_empty() && !fault.policy.is_empty() {
+                self.voice.add(Event::of_policy(&fault.namespace, &fault.policy, &fault.what));
+            }
         }
         for doubt in report.doubts.iter().filter(|doubt| !former.doubts.contains(doubt)) {
             log!("NetworkPolicy {doubt}: is it meant?");

@@ -1,5 +1,6 @@
 //! The thread that enforces NetworkPolicies, with the plugin `policy` and hand-made objects of the API.
 
+mod denials;
 mod forms;
 mod hostile;
 mod killed;
@@ -262,7 +263,8 @@ fn ends_and_restarts() {
     rig.wait("the pod is gone", |report| report.isolated == 0);
     try_all("gone", &[(&web_end, "udp", c, 80, false), (&client_end, "udp", w, 80, false)]);
     rig.del(&web);
-    let has_former = || rig.world.nft_table("ferrule_policy").contains(&w[0].to_string());
+    let former = || rig.world.node.sh("nft list set inet ferrule_policy former4").unwrap();
+    let has_former = || former().contains(&w[0].to_string());
     assert!(eventually(TIMEOUT, || !has_former()), "{}", rig.world.nft_table("ferrule_policy"));
 
     rig.stop_daemon();

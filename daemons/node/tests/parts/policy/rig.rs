@@ -12,7 +12,7 @@ use cni_lab::{Place, Pod, TIMEOUT, eventually};
 use cni_runner::{Attachment, Network};
 use ferrule_node::policy::objects::{Key, Kind, Names, Told, channel};
 use ferrule_node::policy::questions::Question;
-use ferrule_node::policy::{Handle, Report, spawn};
+use ferrule_node::policy::{Handle, How, Report, spawn};
 use ferrule_node_policy::model;
 use ferrule_node_policy::model::{NetworkPolicy, Peer, Port, PortValue};
 use ferrule_node_policy::ruleset::Entry;
@@ -117,9 +117,14 @@ impl Rig {
     }
 
     pub(crate) fn start_daemon(&self) {
+        self.start_daemon_with(false);
+    }
+
+    pub(crate) fn start_daemon_with(&self, is_dry: bool) {
         let (sender, receiver) = channel();
         let endpoint = self.endpoint.subscribe();
-        let handle = self.world.node.run(|| spawn(PATH.into(), receiver, endpoint)).unwrap().unwrap();
+        let how = How { path: PATH.into(), is_dry, logs: true };
+        let handle = self.world.node.run(|| spawn(how, receiver, endpoint)).unwrap().unwrap();
         self.daemon.replace(Some((sender, handle)));
     }
 
@@ -154,6 +159,7 @@ impl Rig {
             Told::Namespace(model::Namespace {
                 name: name.to_string(),
                 labels: labels(&[("kubernetes.io/metadata.name", name)]),
+                mode: None,
             })
         };
         let mut all: Vec<Told> = namespaces.iter().map(namespace).collect();

@@ -16,6 +16,14 @@ pub(in crate::cli) enum Policy {
     ///
     /// Exit status: 0 allowed, as far as this node decides; 1 failed; 2 wrong usage; 3 denied; 4 not known.
     Why(Why),
+    /// Print what network policies deny on this node, while it happens
+    ///
+    /// A line for each flow: the time, the direction, the pod whose policies deny it, the other end, protocol and port. Packets of one flow
+    /// within a second are one line. With the mode dry the line says what would be denied. Of each pod and direction the kernel notes two
+    /// packets a second after the first 20; the counters in /metrics of ferrule-node have all of them. Several watches may run at once.
+    ///
+    /// Exit status: 0 ended by a signal; 1 no policies are enforced here, or the kernel refuses; 2 wrong usage.
+    Watch,
 }
 
 #[derive(Args, Debug)]

@@ -98,6 +98,7 @@ fn wrong_usage() {
         "policy why web 10.0.0.1",
         "policy why 10.0.0.1 a/b http",
         "policy why 10.0.0.1 a/b 80 tcp",
+        "policy watch --pod a",
     ] {
         assert!(parse(words).is_err(), "{words}");
     }

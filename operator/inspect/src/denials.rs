@@ -1,0 +1,105 @@
+//! What network policies deny on this node, while it happens: `ferrule policy watch`. The kernel's table has it, so the daemon need not run.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use cni_common::spec::{CniError, Context};
+use ferrule_kernel::netlink::Socket;
+use ferrule_kernel::nftables::{Family, Table, table_state};
+use ferrule_policy_kit::denials::{Counter, Denial, Flow, News, counters, flows};
+
+/// The table of `ferrule-node`.
+const TABLE: Table<'static> = Table::new(Family::Inet, "ferrule_policy");
+
+/// Looks again and again.
+pub struct Watch {
+    socket: Socket,
+    news: News,
+}
+
+impl Watch {
+    /// From now on.
+    ///
+    /// # Errors
+    /// No policies are enforced here, or the kernel refuses to list them.
+    pub fn open() -> Result<Watch, CniError> {
+        let mut socket = Socket::netfilter().context(|| "open a netlink socket")?.with_whole_dumps();
+        if table_state(&mut socket, TABLE).context(|| "look for the table of policies")?.is_none() {
+            let why = format!(
+                "no policies are enforced on this node: there is no table {TABLE}, which ferrule-node --policy makes"
+            );
+            return Err(CniError::internal(why));
+        }
+        let mut watch = Watch { socket, news: News::default() };
+        // Those of the last minute.
+        watch.look()?;
+        Ok(watch)
+    }
+
+    /// What was denied since the last look.
+    ///
+    /// # Errors
+    /// The kernel refuses a list.
+    pub fn look(&mut self) -> Result<Vec<Denial>, CniError> {
+        let found = flows(&mut self.socket, TABLE).context(|| "list denied flows")?;
+        let new = self.news.of(found);
+        if new.is_empty() {
+            return Ok(Vec::new());
+        }
+        let pods = counters(&mut self.socket, TABLE).context(|| "list the counters of pods")?;
+        Ok(named(&new, &pods))
+    }
+}
+
+/// The flows with the names of the isolated pods of this node.
+fn named(flows: &[(Flow, u64)], pods: &[Counter]) -> Vec<Denial> {
+    let names: BTreeMap<IpAddr, &Counter> = pods.iter().map(|pod| (pod.address, pod)).collect();
+    let name = |address: IpAddr| names.get(&address).map(|pod| pod.pod.clone()).unwrap_or_default();
+    let denial = |(flow, packets): &(Flow, u64)| Denial {
+        flow: *flow,
+        packets: *packets,
+        pod: name(flow.pod()),
+        peer: name(flow.peer()),
+        policies: Vec::new(),
+        is_dry: names.get(&flow.pod()).is_some_and(|pod| pod.is_dry),
+    };
+    flows.iter().map(denial).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrule_policy_kit::Direction;
+
+    use super::*;
+
+    #[test]
+    fn both_ends_have_the_names_that_the_kernel_has() {
+        let [web, client, other]: [IpAddr; 3] = [1, 2, 3].map(|last| [10, 0, 0, last].into());
+        let counter = |address, pod: &str, is_dry| Counter {
+            direction: Direction::Egress,
+            address,
+            pod: pod.to_owned(),
+            is_dry,
+            packets: Some(1),
+        };
+        let flow = |source, destination| Flow {
+            direction: Direction::Ingress,
+            source,
+            destination,
+            protocol: 17,
+            port: 53,
+        };
+        let pods = [counter(web, "shop/web", false), counter(client, "shop/client", true)];
+        let lines: Vec<String> = named(&[(flow(client, web), 1), (flow(other, client), 2)], &pods)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "denied ingress of shop/web (10.0.0.1) from shop/client (10.0.0.2): UDP 53",
+                "would deny ingress of shop/client (10.0.0.2) from 10.0.0.3: UDP 53, 2 packets",
+            ]
+        );
+    }
+}
