@@ -1,4 +1,4 @@
-//! The table's fixed sets and chains; [`deny`] has those of what is denied. Pure.
+//! The table's fixed sets and chains; [`deny`] has those for denied packets. Pure.
 //!
 //! ```text
 //! chain forward, input   filter, priority -15, each leads to the chain of the packet's family:
@@ -12,8 +12,8 @@
 //!   the chain of the packet's destination           to4, to6; not in input
 //! ```
 //!
-//! A pod's chain returns what it allows, and leads everything else to the chain that counts and drops: so both ends must allow a packet. With the
-//! mode dry that chain counts and returns. A packet that is allowed passes neither. The node's own packets, on the hook
+//! A pod's chain returns what it allows, and leads all other packets to the chain that counts and drops: so both ends must allow a packet. With
+//! the mode dry that chain counts and returns. An allowed packet comes to neither. The node's own packets, on the hook
 //! `output`, pass none of this.
 
 mod deny;

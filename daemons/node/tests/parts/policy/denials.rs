@@ -59,7 +59,7 @@ fn counted_and_dry() {
     };
     assert!(rig.report().denied.is_empty(), "{:?}", rig.report().denied);
 
-    // Each in its direction, TCP, UDP and ICMP, and nobody else's packets.
+    // Each in its direction, TCP, UDP and ICMP, and no packets of other pods.
     try_all("enforced", &[(&other_end, "tcp", w, 80, false), (&from(&client.pod), "udp", o, 81, false)]);
     assert!(w.iter().all(|ip| other.pod.sh(&format!("ping -c 1 -W 0.2 {ip}")).is_err()));
     rig.wait("ingress of web", has("web", Direction::Ingress, false));
