@@ -257,7 +257,7 @@ fn each_element_has_a_counter_and_a_limit() {
         std::process::Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap();
         let sender = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
         for _ in 0..1000 {
-            // The kernel tells of a packet before that nobody listens.
+            // The error is about an earlier packet: no socket listens there.
             let _ = sender.send_to(b"x", "127.0.0.1:9");
         }
         let mut packets = |key: &[u8; 4]| {

@@ -140,7 +140,7 @@ pub enum Switch {
     Off,
 }
 
-/// What is done with NetworkPolicies.
+/// The modes of NetworkPolicies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Policies {
     /// They are enforced

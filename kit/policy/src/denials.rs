@@ -141,7 +141,7 @@ fn places() -> impl Iterator<Item = (Direction, IpFamily)> {
     Direction::ALL.into_iter().flat_map(|direction| IpFamily::ALL.map(|of| (direction, of)))
 }
 
-/// Tells what is new from one list of flows to the next. Pure.
+/// Finds the flows with new packets from one list to the next. Pure.
 #[derive(Debug, Default)]
 pub struct News {
     known: HashMap<Flow, u64>,

@@ -36,7 +36,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// What was denied since the last look.
+    /// The denials since the last look.
     ///
     /// # Errors
     /// The kernel refuses a list.

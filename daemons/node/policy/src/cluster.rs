@@ -58,10 +58,16 @@ impl Mode {
         match annotation {
             None | Some("enforce") => Mode::Enforce,
             Some("dry") => Mode::Dry,
-            Some(other) => Mode::Strange(
-                format!("annotation {MODE_ANNOTATION} is {other:?}, neither dry nor enforce: policies hold")
+            Some(other) => {
+                // It may be long.
+                let other: String = other.chars().take(40).collect();
+                Mode::Strange(
+                    format!(
+                        "annotation {MODE_ANNOTATION} is {other:?}, neither dry nor enforce: policies hold"
+                    )
                     .into(),
-            ),
+                )
+            }
         }
     }
 }
@@ -119,7 +125,7 @@ impl Cluster {
         self.is_dry
     }
 
-    /// Whether the pods of the namespace are denied nothing. One that is not known is none.
+    /// Whether the pods of the namespace are denied nothing. A namespace that is not known is enforced.
     pub fn is_dry_namespace(&self, namespace: &str) -> bool {
         self.is_dry || self.spaces.get(namespace).is_some_and(|space| space.mode == Mode::Dry)
     }

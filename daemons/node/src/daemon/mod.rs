@@ -134,7 +134,7 @@ fn policies(
     }
     let is_dry = options.policy == Policies::Dry;
     if is_dry {
-        // A plugin that is still in a conflist isolates nobody.
+        // So a plugin that is still in a conflist isolates no pod.
         Isolated::default().write(path).with_context(|| path.display().to_string())?;
     }
     let (told, objects) = policy::objects::channel();

@@ -27,7 +27,7 @@ pub struct Count {
     pub direction: Direction,
     /// Nothing was denied, only counted.
     pub is_dry: bool,
-    /// The names of the policies that isolate the pod, or deny something to it: none of them denies alone.
+    /// The names of the policies that isolate the pod, or deny something to it: together they deny.
     pub policies: String,
 }
 
@@ -131,7 +131,7 @@ impl Denied {
         }
     }
 
-    /// The lines of the log about what was denied since the last look.
+    /// The lines of the log about denials since the last look.
     fn look(&mut self, socket: &mut Socket, cluster: &Cluster) -> Vec<String> {
         let found = denials::flows(socket, TABLE);
         self.say(&found);

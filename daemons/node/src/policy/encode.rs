@@ -126,7 +126,7 @@ fn maps(batch: &mut Batch, change: &Change) {
     }
 }
 
-/// The counters of what is denied. That of a pod whose mode changes begins anew.
+/// The counters of denials. That of a pod whose mode changes begins anew.
 fn counters(batch: &mut Batch, change: &Change, compiler: &Compiler) {
     let comment = |pod: IpAddr| {
         let name = compiler.cluster().name_at(pod)?;

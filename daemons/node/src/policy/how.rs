@@ -9,6 +9,6 @@ pub struct How {
     pub path: PathBuf,
     /// Deny nothing, and count it.
     pub is_dry: bool,
-    /// Log what is denied.
+    /// Log denials.
     pub logs: bool,
 }

@@ -1,4 +1,4 @@
-//! The table's fixed sets and chains; [`deny`] has those of what is denied. Pure.
+//! The table's fixed sets and chains; [`deny`] has those for denied packets. Pure.
 //!
 //! ```text
 //! chain forward, input   filter, priority -15, each leads to the chain of the packet's family:
@@ -14,8 +14,8 @@
 //!
 //! `from4` and the others lead the health endpoint's addresses to `probe-out` and `probe-in`, which drop marked echo requests only.
 //!
-//! A pod's chain returns what it allows, and leads everything else to the chain that counts and drops: so both ends must allow a packet. With the
-//! mode dry that chain counts and returns. A packet that is allowed passes neither. The node's own packets, on the hook
+//! A pod's chain returns what it allows, and leads all other packets to the chain that counts and drops: so both ends must allow a packet. With
+//! the mode dry that chain counts and returns. An allowed packet comes to neither. The node's own packets, on the hook
 //! `output`, pass none of this.
 //!
 //! From its link-local address a pod with isolated egress sends only neighbour discovery and answers to the node. The set `links_out` has its

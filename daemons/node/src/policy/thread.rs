@@ -23,7 +23,7 @@ use crate::listener::Listener;
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often it looks at what no message tells.
 const LOOK: Duration = Duration::from_secs(60);
-/// How often it counts what is denied, and with a log, how often it writes it.
+/// How often it counts denials, and with a log, how often it writes them.
 const COUNT: Duration = Duration::from_secs(5);
 const WRITE: Duration = Duration::from_secs(1);
 /// The most messages of one round.

@@ -16,7 +16,7 @@ add set inet ferrule_policy flows_from6 { type ipv6_addr . ipv6_addr . inet_prot
 add element inet ferrule_policy denied_to4 { 10.1.0.3 comment \"shop/web\" }
 add element inet ferrule_policy denied_from6 { fd00::9 comment \"dry tools/job\" }
 add element inet ferrule_policy flows_to4 { 10.1.0.7 . 10.1.0.3 . tcp . 79 counter packets 5 bytes 300 }";
-/// What is denied while it runs.
+/// Denials while it runs.
 const NEW: &str =
     "add element inet ferrule_policy flows_to4 { 10.1.0.4 . 10.1.0.3 . tcp . 80 counter packets 2 bytes 120 }
 add element inet ferrule_policy flows_from6 { fd00::9 . fd00:2::1 . udp . 53 counter packets 1 bytes 60 }";
@@ -59,7 +59,7 @@ fn watches_print_what_is_denied_from_now_on() {
         let has = || files.iter().all(|path| lines(path).contains(wanted));
         assert!(eventually(TIMEOUT, has), "{wanted}: {:?}", files.each_ref().map(lines));
     }
-    // What was denied before is none of it.
+    // Denials from before are not there.
     assert!(files.iter().all(|path| !lines(path).contains("10.1.0.7")), "{:?}", files.each_ref().map(lines));
     drop(watches);
 }

@@ -13,7 +13,7 @@ use super::chain::{self, Built};
 use super::parts::Parts;
 use super::tier::{Tier, TierParts};
 
-/// Chains that this update has built: by direction, family, policies, the pod's named ports, and the verdict of what is denied.
+/// Chains that this update has built: by direction, family, policies, the pod's named ports, and the verdict of a denial.
 pub(super) type Cache =
     HashMap<(Direction, IpFamily, [Vec<u64>; 3], Arc<[NamedPort]>, Verdict), Option<Rc<Built>>>;
 

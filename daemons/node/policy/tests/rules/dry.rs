@@ -31,7 +31,7 @@ fn a_dry_namespace_is_denied_nothing_and_others_are() {
     assert!(!explanation.egress.is_dry, "nothing would be denied there: {explanation:?}");
     assert!(!world.isolates("a", Direction::Ingress) && world.isolates("b", Direction::Ingress));
 
-    // Back: the flows of its pods are to be judged again.
+    // Back: the daemon judges the flows of its pods again.
     world.compiler.set_namespace(&space("a", None));
     let change = world.update();
     assert!(addresses(1).all().all(|address| change.tightened().contains(&address)), "{change:?}");

@@ -1,4 +1,4 @@
-//! Where a pod's chain leads what it denies.
+//! The chains for denied packets.
 //!
 //! ```text
 //! deny_to4:       count in the element of the pod, and note the flow unless the pod has too many; drop
