@@ -1,5 +1,7 @@
 //! `ferrule-node import`: claims the blocks in which whereabouts has addresses. Nodes give no address of them.
 
+use std::net::IpAddr;
+
 use anyhow::{Result, bail, ensure};
 use cni_common::line::Line;
 use ferrule_blocks::block::{Block, Size, check_domain};
@@ -28,7 +30,8 @@ pub async fn run(options: Options, import: &Import) -> Result<(String, bool)> {
     let claimant =
         Claimant { node: NAME.to_owned(), machine: String::new(), store: NAME.to_owned(), boot: String::new() };
     let api = Api::new(options, claimant);
-    let subnets = subnets(import, &api.ranges(domain).await?)?;
+    let ranges = api.ranges(domain).await?;
+    let subnets = subnets(import, &ranges)?;
     let mut claims = api.list(domain).await?;
     let (pools, reservations) =
         (api.whereabouts("ippools").await?, api.whereabouts("overlappingrangeipreservations").await?);
@@ -36,7 +39,13 @@ pub async fn run(options: Options, import: &Import) -> Result<(String, bool)> {
         Ok(live) => live,
         Err(why) => bail!(why),
     };
-    let wanted = whereabouts::blocks(&live, &subnets);
+    // Ranges of one subnet may have blocks of different sizes.
+    let size_of = |ip: IpAddr| {
+        let of_range = ranges.iter().find(|range| range.contains(ip)).map(|range| range.block_size);
+        let mut of_subnet = subnets.iter().filter(|(subnet, _)| subnet.contains(ip)).map(|(_, size)| *size);
+        of_subnet.next().map(|size| of_range.unwrap_or(size))
+    };
+    let wanted = whereabouts::blocks(&live, size_of);
     let (mut lines, mut is_clean) = (Vec::new(), true);
     for (block, ips) in &wanted {
         let known = claims.iter().find(|claim| claim.block.overlaps(block)).cloned();
@@ -70,7 +79,7 @@ pub async fn run(options: Options, import: &Import) -> Result<(String, bool)> {
     Ok((lines.iter().map(|line| format!("{}\n", Line::new(line))).collect(), is_clean))
 }
 
-fn pod<'l>(live: &'l Live, ip: &std::net::IpAddr) -> &'l str {
+fn pod<'l>(live: &'l Live, ip: &IpAddr) -> &'l str {
     live.get(ip).map_or("", String::as_str)
 }
 

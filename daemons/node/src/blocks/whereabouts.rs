@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ferrule_blocks::block::{Block, Size};
-use ipnetwork::IpNetwork;
 use serde::Deserialize;
 
 /// The group and the version.
@@ -86,12 +85,13 @@ fn named(name: &str) -> impl Iterator<Item = IpAddr> {
     [0].into_iter().chain(starts).filter_map(|at| name.get(at..)?.replace('-', ":").parse().ok())
 }
 
-/// The blocks of the subnets that have an address in use, with these addresses.
-pub(super) fn blocks(live: &Live, subnets: &[(IpNetwork, Size)]) -> BTreeMap<Block, Vec<IpAddr>> {
+/// The blocks that have an address in use, with these addresses. `size_of` is the size of the block of an address, or `None` for one that
+/// does not matter.
+pub(super) fn blocks(live: &Live, size_of: impl Fn(IpAddr) -> Option<Size>) -> BTreeMap<Block, Vec<IpAddr>> {
     let mut found = BTreeMap::<Block, Vec<IpAddr>>::new();
     for ip in live.keys() {
-        for (_, size) in subnets.iter().filter(|(subnet, _)| subnet.contains(*ip)) {
-            found.entry(Block::of(*ip, *size)).or_default().push(*ip);
+        if let Some(size) = size_of(*ip) {
+            found.entry(Block::of(*ip, size)).or_default().push(*ip);
         }
     }
     found
@@ -140,12 +140,12 @@ mod tests {
         ];
         assert_eq!(ips, expected);
         assert_eq!(live[&"10.20.0.33".parse().unwrap()], "shop/web", "its pool counts more");
-        let subnets = [
-            ("10.20.0.0/24".parse().unwrap(), 32.try_into().unwrap()),
-            ("fd00:20::/64".parse().unwrap(), 4.try_into().unwrap()),
-        ];
+        let size_of = |ip: IpAddr| match (ip, ip.to_string().starts_with("fd00")) {
+            (IpAddr::V4(ip), _) => (ip.octets()[2] == 0).then(|| 32.try_into().unwrap()),
+            (_, is_ours) => is_ours.then(|| 4.try_into().unwrap()),
+        };
         let blocks: Vec<(String, usize)> =
-            blocks(&live, &subnets).iter().map(|(block, ips)| (block.name("l"), ips.len())).collect();
+            blocks(&live, size_of).iter().map(|(block, ips)| (block.name("l"), ips.len())).collect();
         let names = [
             "l.10-20-0-0",
             "l.10-20-0-32",
