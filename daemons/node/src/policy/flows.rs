@@ -174,8 +174,8 @@ fn remove(owner: &mut Socket, flows: &[Seen]) -> Result<()> {
     Ok(())
 }
 
-/// Those that stay if there is room for so many: of each source as many as of every other one, so that no pod pushes out the flows of
-/// others. TCP comes last, because it ends without its entry.
+/// Those that stay if there is room for so many: of each source as many as of every other one. A pod then cannot push out the flows of
+/// another one. TCP comes last, because it ends without its entry.
 fn fair(all: BTreeSet<Seen>, room: usize) -> BTreeSet<Seen> {
     if all.len() <= room {
         return all;

@@ -70,9 +70,10 @@ impl Links {
             batch.delete(TABLE, pods(of), &pairs(self, next));
             batch.add_elements(TABLE, pods(of), &pairs(next, self));
         }
+        // Two numbers may have one name for a moment: a link that is gone, and its successor.
+        let names = |list: &Links| list.out.values().cloned().collect::<BTreeSet<String>>();
         let keys = |list: &Links, but: &Links| -> Vec<Element> {
-            let names = list.out.iter().filter(|(index, _)| !but.out.contains_key(index));
-            names.map(|(_, name)| Element::new(link_key(name))).collect()
+            (&names(list) - &names(but)).iter().map(|name| Element::new(link_key(name))).collect()
         };
         batch.delete(TABLE, LINKS_OUT, &keys(self, next));
         batch.add_elements(TABLE, LINKS_OUT, &keys(next, self));

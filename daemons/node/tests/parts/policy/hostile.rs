@@ -32,6 +32,9 @@ fn guard(rig: &Rig) -> tokio::runtime::Runtime {
     runtime
 }
 
+/// Writes the packets of a shot with this data.
+type Draw<'a> = dyn Fn(&Ends, &[u8]) -> Vec<Vec<u8>> + 'a;
+
 /// What a pod sends, and what must become of it.
 struct Shot {
     name: String,
@@ -98,7 +101,7 @@ impl Scene {
         rig.tell([Told::Pod(known("tools", &pods[OPEN]))]);
         rig.settle();
         let mut ears: Vec<Ear> = pods.iter().map(|one| Ear::on_links(&one.pod)).collect();
-        ears.extend(rig.world.outside.iter().map(|one| Ear::on_links(one)));
+        ears.extend(rig.world.outside.iter().map(Ear::on_links));
         let protocols = [1, TCP, UDP, ICMPV6, SCTP, 47, 136, 253];
         ears.extend([(); 2].map(|()| Ear::of_processes(&rig.world.node, &protocols)));
         for gateway in GATEWAYS {
@@ -142,7 +145,7 @@ impl Scene {
         name: &str,
         v6: bool,
         class: Class,
-        write: &dyn Fn(&Ends, &[u8]) -> Vec<Vec<u8>>,
+        write: &Draw<'_>,
     ) -> (u32, Shot) {
         self.next += 1;
         let number = self.next;
@@ -269,7 +272,7 @@ fn a_hostile_pod_passes_nothing_that_is_denied() {
     scene.fire(&shots, |shot| shot.is_open);
 }
 
-/// How many packets of other flows. The kernel's table has room for 262,144, if nobody has changed that.
+/// How many packets of other flows. The kernel's table usually has room for 262,144.
 const FLOOD: &str = "FERRULE_POLICY_FLOOD";
 const USUAL_FLOOD: u32 = 3000;
 

@@ -102,7 +102,7 @@ fn bound(place: &impl Place, address: SocketAddr) -> UdpSocket {
     socket
 }
 
-/// The pod and outside send to each other all the time. Nothing may arrive, whatever the point.
+/// The pod and outside send to each other all the time. Nothing may arrive.
 #[test]
 fn a_thread_that_is_killed_at_any_point() {
     if let Ok(client) = env::var(DAEMON) {

@@ -107,7 +107,7 @@ impl Ends {
     ) -> Vec<u8> {
         let head = 20 + options.len();
         let length = u16::try_from(head + part.len()).unwrap().to_be_bytes();
-        let fragment = (offset / 8 | u16::from(more) << 13).to_be_bytes();
+        let fragment = ((offset / 8) | (u16::from(more) << 13)).to_be_bytes();
         let [low, high] = self.ports[0].to_be_bytes();
         let start = [0x40 | u8::try_from(head / 4).unwrap(), 0, length[0], length[1], low, high];
         let rest = [fragment[0], fragment[1], 64, protocol, 0, 0];
