@@ -69,6 +69,11 @@ impl KnownPod {
         self.has_part
     }
 
+    /// Whether its labels are unknown.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     pub fn is_local(&self) -> bool {
         self.local.is_some()
     }
@@ -110,6 +115,11 @@ impl Cluster {
 
     pub(crate) fn namespace_labels(&self, namespace: &str) -> Option<&Labels> {
         self.spaces.get(namespace)?.labels.as_ref()
+    }
+
+    /// Whether it is known which policies are for the pod: a ClusterNetworkPolicy may ask for the labels of its namespace.
+    pub fn is_placed(&self, pod: &KnownPod) -> bool {
+        self.cluster_policies.is_empty() || self.namespace_labels(&pod.namespace).is_some()
     }
 
     /// Those that are known, with their labels.
@@ -196,7 +206,7 @@ impl Cluster {
             addresses: pod.addresses,
             ports: self.port_lists.get(pod.ports.as_slice()),
             has_part,
-            is_closed: false,
+            is_closed: pod.closed,
             local: pod
                 .local
                 .then(|| Arc::new(Local { uid: pod.uid.clone(), mirror_of: pod.mirror_of.clone() })),

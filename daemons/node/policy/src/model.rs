@@ -148,6 +148,9 @@ pub struct Pod {
     /// It runs on this node.
     pub local: bool,
     pub host_network: bool,
+    /// Its labels cannot be read: each policy may be for it, no rule allows it anything, and rules that deny take it for a pod without
+    /// labels.
+    pub closed: bool,
 }
 
 /// At most one address of each family, as Kubernetes gives them.
@@ -183,6 +186,25 @@ pub struct ClusterNetworkPolicy {
     pub subject: ClusterSubject,
     pub ingress: Vec<ClusterRule>,
     pub egress: Vec<ClusterRule>,
+}
+
+impl ClusterNetworkPolicy {
+    /// A policy that could not be read, except its name: it denies everything to all pods. `why`: the error.
+    pub fn unread(name: &str, why: &str) -> ClusterNetworkPolicy {
+        let (name, tier, subject) =
+            (name.to_owned(), "Admin".to_owned(), ClusterSubject::Unknown(why.to_owned()));
+        ClusterNetworkPolicy { name, tier, subject, ..ClusterNetworkPolicy::default() }.refuse(why)
+    }
+
+    /// With rules that cannot be read: it denies everything to its subject, in both directions.
+    pub fn refuse(self, why: &str) -> ClusterNetworkPolicy {
+        let rule = ClusterRule {
+            action: "Deny".to_owned(),
+            peers: vec![ClusterPeer::Unknown(why.to_owned())],
+            ..ClusterRule::default()
+        };
+        ClusterNetworkPolicy { ingress: vec![rule.clone()], egress: vec![rule], ..self }
+    }
 }
 
 /// The pods that a ClusterNetworkPolicy is for.
