@@ -1,4 +1,4 @@
-//! Events about Nodes and NetworkPolicies.
+//! Events about Nodes and policies.
 
 use std::fmt;
 
@@ -8,14 +8,16 @@ use sha2::{Digest as _, Sha256};
 /// The reason of an event that is no warning.
 pub const READY: &str = "PodNetworkReady";
 
-/// The reason of an event about a policy.
+/// The reasons of an event about a policy.
 const NOT_UNDERSTOOD: &str = "NetworkPolicyNotUnderstood";
+const CLUSTER_NOT_UNDERSTOOD: &str = "ClusterNetworkPolicyNotUnderstood";
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum About {
     Node(String),
     Policy { namespace: String, name: String },
+    ClusterPolicy(String),
 }
 
 impl fmt::Display for About {
@@ -23,6 +25,7 @@ impl fmt::Display for About {
         match self {
             About::Node(name) => write!(f, "node {name}"),
             About::Policy { namespace, name } => write!(f, "NetworkPolicy {namespace}/{name}"),
+            About::ClusterPolicy(name) => write!(f, "ClusterNetworkPolicy {name}"),
         }
     }
 }
@@ -40,16 +43,20 @@ pub struct Event {
 }
 
 impl Event {
-    /// Something in a policy is not understood: the policy isolates, and this part of it allows nothing.
+    /// Something in a policy is not understood: the policy isolates, and this part of it allows nothing. A ClusterNetworkPolicy has no
+    /// `namespace`: it is empty.
     pub fn of_policy(namespace: &str, name: &str, what: &str) -> Event {
-        let about = About::Policy { namespace: namespace.to_owned(), name: name.to_owned() };
-        Event { about, reason: NOT_UNDERSTOOD, fault: what.to_owned(), message: what.to_owned() }
+        let (about, reason) = match namespace {
+            "" => (About::ClusterPolicy(name.to_owned()), CLUSTER_NOT_UNDERSTOOD),
+            _ => (About::Policy { namespace: namespace.to_owned(), name: name.to_owned() }, NOT_UNDERSTOOD),
+        };
+        Event { about, reason, fault: what.to_owned(), message: what.to_owned() }
     }
 
-    /// The namespace of the object. Events of a Node are in `default`.
+    /// The namespace of the object. Events of an object of the cluster are in `default`.
     pub(super) fn namespace(&self) -> &str {
         match &self.about {
-            About::Node(_) => "default",
+            About::Node(_) | About::ClusterPolicy(_) => "default",
             About::Policy { namespace, .. } => namespace,
         }
     }
@@ -65,6 +72,10 @@ impl Event {
             About::Policy { namespace, name } => (
                 format!("{namespace}/{name}"),
                 json!({ "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "namespace": namespace, "name": name }),
+            ),
+            About::ClusterPolicy(name) => (
+                name.clone(),
+                json!({ "apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy", "name": name }),
             ),
         };
         let mut hash = Sha256::new();
@@ -117,5 +128,11 @@ mod tests {
             (&one["metadata"]["namespace"], &one["involvedObject"]["namespace"]),
             (&json!("shop"), &json!("shop"))
         );
+        let of_cluster = Event::of_policy("", "db", "x").to_json("n1");
+        assert_eq!(
+            (&of_cluster["metadata"]["namespace"], &of_cluster["involvedObject"]["namespace"]),
+            (&json!("default"), &Value::Null)
+        );
+        assert_eq!(of_cluster["involvedObject"]["kind"], "ClusterNetworkPolicy");
     }
 }

@@ -1,5 +1,5 @@
-//! The API server: a list of all nodes, then each change; events and this node's annotation. NetworkPolicies, Namespaces and Pods in
-//! the same way.
+//! The API server: a list of all nodes, then each change; events and this node's annotation. Policies, Namespaces and Pods in the
+//! same way.
 
 mod client;
 mod decode;
@@ -22,7 +22,7 @@ use ferrule_daemon::Pauses;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
-use self::decode::{Namespace, Pod, Policy};
+use self::decode::{ClusterPolicy, Namespace, Pod, Policy};
 use self::kind::Kind;
 use self::nodes::Nodes;
 use self::objects::Objects;
@@ -81,11 +81,12 @@ pub async fn run(
     keep(&options, Nodes::new(node, seen, count.clone()), &updates, &count, Some(letters)).await;
 }
 
-/// Follows NetworkPolicies, Namespaces and Pods, each with a connection of its own, until the receiver is gone. The kind that is slow
+/// Follows policies, Namespaces and Pods, each with a connection of its own, until the receiver is gone. The kind that is slow
 /// delays neither the others nor the nodes.
 pub async fn follow_objects(options: Options, node: String, count: Arc<AtomicU32>, told: mpsc::Sender<Told>) {
     tokio::join!(
         keep(&options, Objects::<Policy>::new(node.clone()), &told, &count, None),
+        keep(&options, Objects::<ClusterPolicy>::new(node.clone()), &told, &count, None),
         keep(&options, Objects::<Namespace>::new(node.clone()), &told, &count, None),
         keep(&options, Objects::<Pod>::new(node.clone()), &told, &count, None),
     );
@@ -118,7 +119,8 @@ async fn keep<K: Kind>(
                 }
             }
             let idle = Duration::from_secs(options.watch_idle);
-            let mut session = Session { connection, kind: &mut kind, messages, nodes, idle };
+            let longest = Duration::from_secs(options.longest_pause);
+            let mut session = Session { connection, kind: &mut kind, messages, nodes, idle, longest };
             let send = async {
                 match &mut letters {
                     Some(Letters { outbox, reports, seen }) => {

@@ -21,8 +21,10 @@ pub struct Report {
     pub reasons: Vec<String>,
     /// Why watches of the API server do not work. The known policies hold.
     pub away: Vec<String>,
-    /// The policies.
+    /// The NetworkPolicies.
     pub policies: usize,
+    /// The ClusterNetworkPolicies.
+    pub cluster_policies: usize,
     /// What in them is not understood: the first ones.
     pub faults: Vec<Fault>,
     /// How many of these there are.
@@ -42,6 +44,7 @@ pub struct Report {
 /// Something in a policy that is not understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
+    /// Empty for a ClusterNetworkPolicy.
     pub namespace: String,
     pub policy: String,
     pub what: String,
@@ -49,7 +52,11 @@ pub struct Fault {
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}: {}", self.namespace, self.policy, self.what)
+        let Fault { namespace, policy, what } = self;
+        match namespace.as_str() {
+            "" => write!(f, "ClusterNetworkPolicy {policy}: {what}"),
+            _ => write!(f, "NetworkPolicy {namespace}/{policy}: {what}"),
+        }
     }
 }
 
@@ -81,6 +88,7 @@ impl Report {
             reasons,
             away,
             policies: compiler.policies(),
+            cluster_policies: compiler.cluster_policies(),
             faults: compiler.faults().take(Report::MOST).map(fault).collect(),
             faulty: compiler.faults().count(),
             isolated: pods.len(),
@@ -109,6 +117,7 @@ impl Report {
                 u64::from(self.away.is_empty()),
             ),
             ("policies", "NetworkPolicies of the cluster.", count(self.policies)),
+            ("cluster_policies", "ClusterNetworkPolicies.", count(self.cluster_policies)),
             ("faults", "Parts of policies that are not understood.", count(self.faulty)),
             ("isolated_addresses", "Addresses of pods of this node that are isolated.", count(self.isolated)),
             ("undecided_pods", "Pods that wait for a decision.", count(self.waiting)),

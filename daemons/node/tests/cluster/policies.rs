@@ -20,7 +20,7 @@ fn pod_path(namespace: &str, name: &str) -> String {
 }
 
 impl Cluster {
-    fn namespace(&self, name: &str, labels: &Value) {
+    pub(crate) fn namespace(&self, name: &str, labels: &Value) {
         let object = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"labels": labels}});
         self.store.put(&format!("/api/v1/namespaces/{name}"), object);
     }
@@ -31,7 +31,7 @@ impl Cluster {
     }
 
     /// The scheduler's part, then the runtime's. The label `app` is the name.
-    fn start<'m>(&self, member: &'m Member, namespace: &str, name: &str) -> Running<'m> {
+    pub(crate) fn start<'m>(&self, member: &'m Member, namespace: &str, name: &str) -> Running<'m> {
         let object = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"labels": {"app": name}},
             "spec": {"nodeName": member.name}, "status": {"phase": "Pending"}});
         self.store.put(&pod_path(namespace, name), object);
@@ -44,7 +44,7 @@ impl Cluster {
     }
 
     /// The kubelet's part, some seconds later: the other nodes learn the addresses.
-    fn report(&self, namespace: &str, name: &str, running: &Running<'_>) {
+    pub(crate) fn report(&self, namespace: &str, name: &str, running: &Running<'_>) {
         let addresses: Vec<Value> =
             running.addresses.iter().map(|ip| json!({"ip": ip.to_string()})).collect();
         let status = json!({"phase": "Running", "podIP": addresses[0]["ip"], "podIPs": addresses});
@@ -76,7 +76,7 @@ fn tries(round: &str, to: &[IpAddr], all: &[Try<'_>]) {
     assert!(wrong.is_empty(), "{round}: {wrong:#?}");
 }
 
-fn figure(member: &Member, name: &str) -> Option<u64> {
+pub(crate) fn figure(member: &Member, name: &str) -> Option<u64> {
     let (_, text) = member.http("/metrics");
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
@@ -92,7 +92,7 @@ fn until(member: &Member, undecided: u64, isolated: u64) {
 }
 
 /// Ends [`knock`], also if an assertion fails.
-struct Over<'a>(&'a AtomicBool);
+pub(crate) struct Over<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
@@ -100,8 +100,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Sends in turns to UDP servers, and counts the answers.
-fn knock(sockets: &[UdpSocket], answers: &[AtomicUsize], is_over: &AtomicBool) {
+/// Sends in turns to UDP servers, and counts the answers, and behind these its rounds.
+pub(crate) fn knock(sockets: &[UdpSocket], answers: &[AtomicUsize], is_over: &AtomicBool) {
     sockets.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
     while !is_over.load(Relaxed) {
         for (socket, count) in sockets.iter().zip(answers) {
@@ -109,6 +109,9 @@ fn knock(sockets: &[UdpSocket], answers: &[AtomicUsize], is_over: &AtomicBool) {
             while socket.recv(&mut [0; 64]).is_ok() {
                 count.fetch_add(1, Relaxed);
             }
+        }
+        if let Some(rounds) = answers.get(sockets.len()) {
+            rounds.fetch_add(1, Relaxed);
         }
         sleep(TICK);
     }

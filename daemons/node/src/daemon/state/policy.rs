@@ -10,7 +10,7 @@ impl State {
     pub(in crate::daemon) fn policies(&mut self, report: Report) {
         let former = self.policy.replace(report.clone()).unwrap_or_default();
         for fault in report.faults.iter().filter(|fault| !former.faults.contains(fault)) {
-            log!("NetworkPolicy {fault}");
+            log!("{fault}");
             self.voice.add(Event::of_policy(&fault.namespace, &fault.policy, &fault.what));
         }
         self.publish(false, None);

@@ -1,6 +1,7 @@
 //! The thread that enforces NetworkPolicies, with the plugin `policy` and hand-made objects of the API.
 
 mod rig;
+mod tiers;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -11,11 +12,10 @@ use cni_lab::testing::serve;
 use cni_lab::{Place as _, TIMEOUT, eventually};
 use ferrule_node::policy::objects::{Kind, Told};
 use ferrule_node::policy::{cleanup, stand_down};
-use ferrule_node_policy::model;
 use ferrule_node_policy::model::{NetworkPolicy, Peer, Port, PortValue, Rule};
 use ferrule_policy_kit::isolated::PATH;
 
-use rig::{Rig, Talk, Try, block, from, key, number, object, pods, policy, port, try_all};
+use rig::{Rig, Talk, Try, block, from, key, number, object, pods, policy, port, try_all, with_addresses};
 
 /// A change holds within this time.
 const SOON: Duration = Duration::from_secs(1);
@@ -225,17 +225,8 @@ fn ends_and_restarts() {
     let objects = [object("shop", "client"), object("shop", "web"), object("shop", "late")];
     let all = egress(vec![pods(&[("app", "client")])], Vec::new());
     // Without an announcement the address comes from the API.
-    let with_address = |mut pod: model::Pod, addresses: [IpAddr; 2]| {
-        for address in addresses {
-            match address {
-                IpAddr::V4(v4) => pod.addresses.v4 = Some(v4),
-                IpAddr::V6(v6) => pod.addresses.v6 = Some(v6),
-            }
-        }
-        pod
-    };
     let [of_client, of_web, of_late] = objects;
-    let objects = [with_address(of_client, c), with_address(of_web, w), of_late];
+    let objects = [with_addresses(of_client, c), with_addresses(of_web, w), of_late];
     rig.listed(&["shop", "tools"], std::slice::from_ref(&all), &objects);
     rig.wait("decided", |report| report.waiting == 0 && report.is_good() && report.isolated == 2);
     try_all(

@@ -77,6 +77,17 @@ pub(crate) fn object(namespace: &str, app: &str) -> model::Pod {
     }
 }
 
+/// The same, and the API knows its addresses.
+pub(crate) fn with_addresses(mut pod: model::Pod, addresses: [IpAddr; 2]) -> model::Pod {
+    for address in addresses {
+        match address {
+            IpAddr::V4(v4) => pod.addresses.v4 = Some(v4),
+            IpAddr::V6(v6) => pod.addresses.v6 = Some(v6),
+        }
+    }
+    pod
+}
+
 pub(crate) fn key(namespace: &str, name: &str) -> Key {
     Key { namespace: namespace.into(), name: name.into() }
 }
@@ -115,8 +126,8 @@ impl Rig {
 
     /// The lists end with these objects.
     pub(crate) fn listed(&self, namespaces: &[&str], policies: &[NetworkPolicy], pods: &[model::Pod]) {
-        let mut names = [Names::default(), Names::default(), Names::default()];
-        let [of_policies, of_namespaces, of_pods] = &mut names;
+        let mut names = Kind::ALL.map(|_| Names::default());
+        let [of_policies, _, of_namespaces, of_pods] = &mut names;
         namespaces.iter().for_each(|name| of_namespaces.insert(name, name));
         policies.iter().for_each(|one| of_policies.insert(&one.namespace, &one.name));
         pods.iter().for_each(|one| of_pods.insert(&one.namespace, &one.name));
@@ -148,7 +159,7 @@ impl Rig {
         let marker = "marker".to_owned();
         let policy = NetworkPolicy { types: vec!["Egress".into()], ..policy("settled", &marker, "nobody") };
         self.tell([Told::Policy(policy)]);
-        assert!(eventually(TIMEOUT, || self.isolated().contains("\nsettled egress\n")));
+        assert!(eventually(TIMEOUT, || self.isolated().contains("\nsettled ")));
         self.tell([Told::Gone(Kind::Policies, key("settled", &marker))]);
         assert!(eventually(TIMEOUT, || !self.isolated().contains("settled")));
     }
