@@ -139,7 +139,7 @@ documents() {
     cp "$work/crates.txt" "$1/licences/CRATES.txt"
     cp release/MUSL.txt "$1/licences"
     cp "$(rustc --print sysroot)/share/doc/rust/COPYRIGHT-library.html" "$1/licences/RUST-STD.html"
-    cp -r examples/*.conflist examples/*.yaml examples/{runtimes,shared} "$1/examples"
+    cp -r examples/*.conflist examples/*.yaml examples/{policies,runtimes,shared} "$1/examples"
     cp examples/dra/*.conflist "$1/examples/dra"
     # The chart has links to the manifests.
     cp -rL examples/chart examples/overlays "$1/examples"

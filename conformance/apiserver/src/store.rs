@@ -132,8 +132,7 @@ impl Content {
     }
 
     pub(crate) fn find(&self, key: &Key) -> Result<Arc<Value>, Refusal> {
-        let missing =
-            || Refusal::new("NotFound", format!("{} {:?} not found", key.resource.plural, key.name));
+        let missing = || Refusal::no_object(&key.resource.plural, &key.name);
         self.objects.get(key).cloned().ok_or_else(missing)
     }
 

@@ -192,6 +192,9 @@ fn the_service_account_may_do_what_the_daemon_does_and_nothing_else() {
     let expected = [
         rule("", &["namespaces", "pods"], &reads),
         rule("networking.k8s.io", &["networkpolicies"], &reads),
+        rule("policy.networking.k8s.io", &["clusternetworkpolicies"], &reads),
+        json!({"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+            "resourceNames": ["clusternetworkpolicies.policy.networking.k8s.io"], "verbs": ["get"]}),
         rule("", &["events"], &["create"]),
     ];
     assert_eq!(role["rules"], json!(expected));

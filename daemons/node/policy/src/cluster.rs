@@ -103,6 +103,11 @@ impl KnownPod {
         self.has_part
     }
 
+    /// Whether its labels are unknown.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
     pub fn is_local(&self) -> bool {
         self.local.is_some()
     }
@@ -199,6 +204,11 @@ impl Cluster {
         self.spaces.get(namespace)?.labels.as_ref()
     }
 
+    /// Whether it is known which policies are for the pod: a ClusterNetworkPolicy may ask for the labels of its namespace.
+    pub fn is_placed(&self, pod: &KnownPod) -> bool {
+        self.cluster_policies.is_empty() || self.namespace_labels(&pod.namespace).is_some()
+    }
+
     /// Those that are known, with their labels.
     pub(crate) fn namespaces(&self) -> impl Iterator<Item = (&str, &Labels)> {
         self.spaces.iter().filter_map(|(name, space)| Some((&**name, space.labels.as_ref()?)))
@@ -288,7 +298,7 @@ impl Cluster {
         let has_part = !pod.ended && !pod.host_network;
         let has_address = pod.addresses != Addresses::default();
         let is_closed = pod.unread.is_some();
-        (pod.local || has_part && has_address && !is_closed).then(|| KnownPod {
+        (pod.local || has_part && has_address).then(|| KnownPod {
             namespace: self.strings.get(pod.namespace.as_str()),
             labels: self.labels(&pod.labels),
             addresses: pod.addresses,

@@ -162,7 +162,8 @@ pub struct Pod {
     /// It runs on this node.
     pub local: bool,
     pub host_network: bool,
-    /// Why labels and ports could not be read: each policy of its namespace isolates it, and nothing is allowed; it is no peer.
+    /// Why labels and ports could not be read: each policy may be for it, no rule allows it anything, and rules that deny take it for a pod
+    /// without labels.
     pub unread: Option<String>,
 }
 
@@ -199,6 +200,25 @@ pub struct ClusterNetworkPolicy {
     pub subject: ClusterSubject,
     pub ingress: Vec<ClusterRule>,
     pub egress: Vec<ClusterRule>,
+}
+
+impl ClusterNetworkPolicy {
+    /// A policy that could not be read, except its name: it denies everything to all pods. `why`: the error.
+    pub fn unread(name: &str, why: &str) -> ClusterNetworkPolicy {
+        let (name, tier, subject) =
+            (name.to_owned(), "Admin".to_owned(), ClusterSubject::Unknown(why.to_owned()));
+        ClusterNetworkPolicy { name, tier, subject, ..ClusterNetworkPolicy::default() }.refuse(why)
+    }
+
+    /// With rules that cannot be read: it denies everything to its subject, in both directions.
+    pub fn refuse(self, why: &str) -> ClusterNetworkPolicy {
+        let rule = ClusterRule {
+            action: "Deny".to_owned(),
+            peers: vec![ClusterPeer::Unknown(why.to_owned())],
+            ..ClusterRule::default()
+        };
+        ClusterNetworkPolicy { ingress: vec![rule.clone()], egress: vec![rule], ..self }
+    }
 }
 
 /// The pods that a ClusterNetworkPolicy is for.

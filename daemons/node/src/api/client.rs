@@ -5,11 +5,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
-use futures_util::io::AsyncBufRead;
+use futures_util::io::{AsyncBufRead, AsyncReadExt as _};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
-use kube::core::params::{ListParams, Patch, PatchParams, PostParams, VersionMatch, WatchParams};
+use kube::core::params::{GetParams, ListParams, Patch, PatchParams, PostParams, VersionMatch, WatchParams};
 use kube::{Client, Config};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
@@ -20,12 +21,17 @@ use crate::arguments::Options;
 const LIMIT: Duration = Duration::from_secs(30);
 /// Objects in a page of a list from etcd.
 const PAGE: u32 = 500;
+/// The HTTP status for a path or an object that does not exist.
+pub(super) const NOT_FOUND: u16 = 404;
 /// The longest wait for the addresses of a name.
 const RESOLVE: Duration = Duration::from_secs(5);
 /// The seconds after which the API server ends a watch.
 const WATCH: u32 = 290;
 
 pub(super) const NODES: &str = "/api/v1/nodes";
+const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+/// The most bytes of a CustomResourceDefinition: etcd takes no larger one.
+const MAX_CRD: u64 = 8 << 20;
 
 /// Which list an API server may send. All but the newest one come from its watch cache, at once, and cost etcd nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,6 +126,26 @@ impl Connection {
         within(async { self.client.request_stream(request).await.map_err(plain) }).await
     }
 
+    /// The versions that the CustomResourceDefinition with this name serves; `None` if the API server says that it does not exist.
+    pub(super) async fn served(&self, name: &str) -> Result<Option<Vec<String>>> {
+        let request = Request::new(CRDS).get(name, &GetParams::default())?;
+        let read = async {
+            let (answer, mut text) = (self.client.request_stream(request).await.map_err(plain)?, Vec::new());
+            std::pin::pin!(answer.take(MAX_CRD)).read_to_end(&mut text).await?;
+            Ok(text)
+        };
+        match within(read).await {
+            Ok(text) => {
+                let Definition { spec } = serde_json::from_slice(&text)?;
+                Ok(Some(spec.versions.into_iter().filter(|one| one.served).map(|one| one.name).collect()))
+            }
+            Err(error) if error.downcast_ref().is_some_and(|refused: &Refused| refused.lacks(name)) => {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// Creates an event. It is no error if the event exists already.
     pub(super) async fn create_event(&self, namespace: &str, event: &Value) -> Result<()> {
         let path = format!("/api/v1/namespaces/{namespace}/events");
@@ -135,6 +161,23 @@ impl Connection {
         let request = Request::new(NODES).patch(node, &PatchParams::default(), &patch)?;
         changed(self.client.request_text(request)).await
     }
+}
+
+/// What counts of a CustomResourceDefinition.
+#[derive(Deserialize)]
+struct Definition {
+    spec: DefinitionSpec,
+}
+
+#[derive(Deserialize)]
+struct DefinitionSpec {
+    versions: Vec<DefinitionVersion>,
+}
+
+#[derive(Deserialize)]
+struct DefinitionVersion {
+    name: String,
+    served: bool,
 }
 
 /// The answer to a change is the object. kube takes a redirect for success.
@@ -161,7 +204,10 @@ fn place(url: &str) -> Option<(&str, u16)> {
 /// kube's error text has the API server's answer twice, the second time as a debug structure.
 fn plain(error: kube::Error) -> anyhow::Error {
     match error {
-        kube::Error::Api(status) => Refused { code: status.code, message: status.message.clone() }.into(),
+        kube::Error::Api(status) => {
+            let about = status.details.as_ref().map(|details| details.name.clone()).unwrap_or_default();
+            Refused { code: status.code, message: status.message.clone(), about }.into()
+        }
         error => error.into(),
     }
 }
@@ -172,9 +218,16 @@ pub(super) struct Refused {
     /// The HTTP status.
     pub(super) code: u16,
     message: String,
+    /// The name of the object that it is about; empty if it has none.
+    about: String,
 }
 
 impl Refused {
+    /// Whether it says that there is no object of this name. A proxy's 404 does not.
+    fn lacks(&self, name: &str) -> bool {
+        self.code == NOT_FOUND && self.about == name
+    }
+
     /// Whether it says that this version cannot be had.
     pub(super) fn is_about_version(&self) -> bool {
         self.code == 410 || self.message.to_lowercase().contains("resource version")

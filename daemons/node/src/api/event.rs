@@ -1,4 +1,4 @@
-//! Events about Nodes, NetworkPolicies and AddressDomains.
+//! Events about Nodes, policies and AddressDomains.
 
 use std::fmt;
 
@@ -10,6 +10,7 @@ pub const READY: &str = "PodNetworkReady";
 
 /// The reasons of events about a policy.
 const NOT_UNDERSTOOD: &str = "NetworkPolicyNotUnderstood";
+const CLUSTER_NOT_UNDERSTOOD: &str = "ClusterNetworkPolicyNotUnderstood";
 const DOUBTFUL: &str = "NetworkPolicyDoubtful";
 
 /// The object that an event is about.
@@ -20,6 +21,7 @@ pub enum About {
         namespace: String,
         name: String,
     },
+    ClusterPolicy(String),
     /// `kubectl describe` finds the events by the UID.
     Domain {
         name: String,
@@ -33,6 +35,7 @@ impl fmt::Display for About {
             About::Node(name) => write!(f, "node {name}"),
             About::Policy { namespace, name } => write!(f, "NetworkPolicy {namespace}/{name}"),
             About::Domain { name, .. } => write!(f, "AddressDomain {name}"),
+            About::ClusterPolicy(name) => write!(f, "ClusterNetworkPolicy {name}"),
         }
     }
 }
@@ -50,10 +53,14 @@ pub struct Event {
 }
 
 impl Event {
-    /// Something in a policy is not understood: the policy isolates, and this part of it allows nothing.
+    /// Something in a policy is not understood: the policy isolates, and this part of it allows nothing. A ClusterNetworkPolicy has no
+    /// `namespace`: it is empty.
     pub fn of_policy(namespace: &str, name: &str, what: &str) -> Event {
-        let about = About::Policy { namespace: namespace.to_owned(), name: name.to_owned() };
-        Event { about, reason: NOT_UNDERSTOOD, fault: what.to_owned(), message: what.to_owned() }
+        let (about, reason) = match namespace {
+            "" => (About::ClusterPolicy(name.to_owned()), CLUSTER_NOT_UNDERSTOOD),
+            _ => (About::Policy { namespace: namespace.to_owned(), name: name.to_owned() }, NOT_UNDERSTOOD),
+        };
+        Event { about, reason, fault: what.to_owned(), message: what.to_owned() }
     }
 
     /// Something in a policy is understood, and probably not meant.
@@ -71,7 +78,7 @@ impl Event {
     /// The namespace of the object. Events of an object without one are in `default`.
     pub(crate) fn namespace(&self) -> &str {
         match &self.about {
-            About::Node(_) | About::Domain { .. } => "default",
+            About::Node(_) | About::ClusterPolicy(_) | About::Domain { .. } => "default",
             About::Policy { namespace, .. } => namespace,
         }
     }
@@ -91,6 +98,10 @@ impl Event {
             About::Domain { name, uid } => (
                 format!("domain {name}"),
                 json!({ "apiVersion": "ferrule.dev/v1alpha1", "kind": "AddressDomain", "name": name, "uid": uid }),
+            ),
+            About::ClusterPolicy(name) => (
+                name.clone(),
+                json!({ "apiVersion": "policy.networking.k8s.io/v1alpha2", "kind": "ClusterNetworkPolicy", "name": name }),
             ),
         };
         let mut hash = Sha256::new();
@@ -143,5 +154,11 @@ mod tests {
             (&one["metadata"]["namespace"], &one["involvedObject"]["namespace"]),
             (&json!("shop"), &json!("shop"))
         );
+        let of_cluster = Event::of_policy("", "db", "x").to_json("n1");
+        assert_eq!(
+            (&of_cluster["metadata"]["namespace"], &of_cluster["involvedObject"]["namespace"]),
+            (&json!("default"), &Value::Null)
+        );
+        assert_eq!(of_cluster["involvedObject"]["kind"], "ClusterNetworkPolicy");
     }
 }

@@ -16,6 +16,8 @@ pub(super) trait Kind {
     const WORD: &'static str;
     /// A list costs the API server this many times as much as one of nodes.
     const COST: u32;
+    /// The name of its CustomResourceDefinition, of a kind that a cluster may lack.
+    const CRD: Option<&'static str> = None;
     /// One object. The parser drops the other fields.
     type Object: DeserializeOwned;
     type Message;

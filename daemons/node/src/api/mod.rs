@@ -1,5 +1,5 @@
-//! The API server: a list of all nodes, then each change; events and this node's annotation. NetworkPolicies, Namespaces and Pods in
-//! the same way.
+//! The API server: a list of all nodes, then each change; events and this node's annotation. Policies, Namespaces and Pods in the
+//! same way.
 
 mod client;
 mod decode;
@@ -22,7 +22,7 @@ use ferrule_daemon::Pauses;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep};
 
-use self::decode::{Namespace, Pod, Policy, Read as _};
+use self::decode::{ClusterPolicy, Namespace, Pod, Policy, Read as _};
 use self::kind::Kind;
 use self::nodes::Nodes;
 use self::objects::Objects;
@@ -86,7 +86,7 @@ pub async fn run(
     keep(&options, Nodes::new(node, seen, count.clone()), &updates, &count, Some(letters)).await;
 }
 
-/// Follows NetworkPolicies, Namespaces and Pods, each with a connection of its own, until the receiver is gone. The kind that is slow
+/// Follows policies, Namespaces and Pods, each with a connection of its own, until the receiver is gone. The kind that is slow
 /// delays neither the others nor the nodes.
 /// `is_calm`: what an earlier daemon has left holds, so the first lists of all nodes need not come at once.
 pub async fn follow_objects(
@@ -101,6 +101,7 @@ pub async fn follow_objects(
     }
     tokio::join!(
         keep(&options, Objects::<Policy>::new(node.clone()), &told, &count, None),
+        keep(&options, Objects::<ClusterPolicy>::new(node.clone()), &told, &count, None),
         keep(&options, Objects::<Namespace>::new(node.clone()), &told, &count, None),
         keep(&options, Objects::<Pod>::new(node.clone()), &told, &count, None),
     );
@@ -133,7 +134,8 @@ async fn keep<K: Kind>(
                 }
             }
             let idle = Duration::from_secs(options.watch_idle);
-            let mut session = Session { connection, kind: &mut kind, messages, nodes, idle };
+            let longest = Duration::from_secs(options.longest_pause);
+            let mut session = Session { connection, kind: &mut kind, messages, nodes, idle, longest };
             let send = async {
                 match &mut letters {
                     Some(Letters { outbox, reports, seen }) => {

@@ -1,4 +1,4 @@
-//! NetworkPolicies, Namespaces and Pods: each object is sent on as it comes, and only its name is kept.
+//! Policies, Namespaces and Pods: each object is sent on as it comes, and only its name is kept.
 
 use std::marker::PhantomData;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::decode::{Head, Read};
 use super::kind::Kind;
-use crate::policy::objects::{self, Key, Names, Told};
+use crate::policy::objects::{Key, Names, Told};
 
 /// The most objects of a kind. Further pods of other nodes are passed over: they are no peers.
 const MOST: usize = 1_000_000;
@@ -68,7 +68,7 @@ fn key<T: Read>(found: &Found<T>) -> Option<Key> {
         Found::Whole(object) => (&object.metadata().namespace, &object.metadata().name),
         Found::Head(head, _) => (&head.namespace, &head.name),
     };
-    let namespace = if T::KIND == objects::Kind::Namespaces { name } else { namespace };
+    let namespace = if T::KIND.is_of_cluster() { name } else { namespace };
     let is_name = |name: &str| {
         let is_allowed =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
@@ -86,6 +86,7 @@ impl<T: Read> Kind for Objects<T> {
     const PATH: &'static str = T::PATH;
     const WORD: &'static str = T::KIND.word();
     const COST: u32 = T::COST;
+    const CRD: Option<&'static str> = T::CRD;
     type Object = Found<T>;
     type Message = Told;
 
@@ -131,6 +132,7 @@ impl<T: Read> Kind for Objects<T> {
 mod tests {
     use super::super::decode::{Namespace, Pod};
     use super::*;
+    use crate::policy::objects;
 
     fn pod(name: &str, node: &str) -> Found<Pod> {
         let text =

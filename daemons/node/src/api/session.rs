@@ -9,12 +9,12 @@ use kube::core::WatchEvent;
 use tokio::sync::mpsc::Sender;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::client::{Age, Connection, Refused, within};
+use super::client::{Age, Connection, NOT_FOUND, Refused, within};
 use super::decode::Head;
 use super::items::Items;
 use super::kind::{Kind, read};
 use super::line::Line;
-use super::spread;
+use super::{pause, spread};
 use crate::cluster::ListMetadata;
 
 /// The longest time of a whole list: 5,000 nodes of 20 kB are 100 MB.
@@ -37,6 +37,8 @@ pub(super) struct Position {
     last: Option<String>,
     /// The API server could not serve the last list from its cache.
     needs_newest: bool,
+    /// The cluster has no such kind.
+    is_absent: bool,
 }
 
 impl Position {
@@ -68,6 +70,8 @@ pub(super) struct Session<'a, K: Kind> {
     pub(super) nodes: &'a AtomicU32,
     /// A watch that says nothing for so long is dead.
     pub(super) idle: Duration,
+    /// The longest pause between two questions whether the cluster has a kind that it lacks.
+    pub(super) longest: Duration,
 }
 
 /// The receiver of the messages is gone.
@@ -85,6 +89,13 @@ impl<K: Kind> Session<'_, K> {
                         sleep(spread(self.nodes, K::COST)).await;
                     }
                     let version = match self.list(&position.age()).await {
+                        Err(error) if is_not_found(&error) && K::CRD.is_some() => {
+                            if self.absent(error, position).await?.is_err() {
+                                return Ok(());
+                            }
+                            sleep(pause(u32::MAX, self.longest)).await;
+                            continue;
+                        }
                         Err(error) => {
                             // Such as a cache that is older than the version. Others do not make etcd send all lists.
                             position.needs_newest = error
@@ -95,6 +106,9 @@ impl<K: Kind> Session<'_, K> {
                         Ok(None) => return Ok(()),
                         Ok(Some(version)) => version,
                     };
+                    if std::mem::take(&mut position.is_absent) {
+                        log!("the cluster has {} now", K::WORD);
+                    }
                     (position.version, position.needs_newest) = (Some(version.clone()), false);
                     version
                 }
@@ -105,6 +119,7 @@ impl<K: Kind> Session<'_, K> {
                 Err(error) if error.downcast_ref().is_some_and(|refused: &Refused| refused.code == GONE) => {
                     position.lose();
                 }
+                Err(error) if is_not_found(&error) && K::CRD.is_some() => position.lose(),
                 Err(error) => return Err(error),
                 Ok(watch) => match self.read(watch, position).await? {
                     End::Again => sleep_until(begin + SHORTEST).await,
@@ -113,6 +128,27 @@ impl<K: Kind> Session<'_, K> {
                 },
             }
         }
+    }
+
+    /// The path does not exist. Only without its CustomResourceDefinition are there no objects, and only the API server's word for it counts: a
+    /// CRD that serves other versions may have objects that deny.
+    async fn absent(&mut self, error: Error, position: &mut Position) -> Result<Result<(), Closed>> {
+        let Some(crd) = K::CRD else { return Err(error) };
+        if !position.is_absent {
+            let served = self.connection.served(crd).await.with_context(|| format!("read the CRD {crd}"))?;
+            if let Some(served) = served {
+                let served: String = served.join(", ").escape_default().take(80).collect();
+                bail!("{error:#}; the CRD {crd} exists, and serves: {served}");
+            }
+            log!("the cluster has no {}: asks again from time to time", K::WORD);
+            *position = Position { is_absent: true, ..Position::default() };
+            self.kind.begin();
+            let complete = self.kind.complete();
+            if self.send([complete]).await.is_err() {
+                return Ok(Err(Closed));
+            }
+        }
+        Ok(self.send([K::state(Ok(()))]).await)
     }
 
     /// Sends all objects on. Returns the version of the list; `None` if the receiver is gone.
@@ -235,6 +271,10 @@ fn event<K: Kind>(line: &Line) -> Result<WatchEvent<K::Object>> {
         _ => return Err(why),
     };
     K::unread(head, why).map(of)
+}
+
+fn is_not_found(error: &Error) -> bool {
+    error.downcast_ref().is_some_and(|refused: &Refused| refused.code == NOT_FOUND)
 }
 
 /// Whether the first one of two versions is the older one, as after a restore of etcd. Others than numbers are not compared.

@@ -135,7 +135,11 @@ impl AnnouncedPods {
             return false;
         };
         let own: BTreeSet<IpAddr> = pod.addresses().all().collect();
-        pod.has_part() && !group.is_odd && group.addresses.all().all(|address| own.contains(&address))
+        pod.has_part()
+            && !pod.is_closed()
+            && cluster.is_placed(pod)
+            && !group.is_odd
+            && group.addresses.all().all(|address| own.contains(&address))
     }
 
     /// These elements are in neither table any more.

@@ -25,8 +25,10 @@ pub struct Report {
     pub reasons: Vec<String>,
     /// Why watches of the API server do not work. The known policies hold.
     pub away: Vec<String>,
-    /// The policies.
+    /// The NetworkPolicies.
     pub policies: usize,
+    /// The ClusterNetworkPolicies.
+    pub cluster_policies: usize,
     /// What in them is not understood: the first ones.
     pub faults: Vec<Fault>,
     /// How many of these there are.
@@ -117,6 +119,7 @@ impl Report {
             reasons,
             away,
             policies: compiler.policies(),
+            cluster_policies: compiler.cluster_policies(),
             faults: compiler.faults().take(Report::MOST).map(fault).collect(),
             faulty: compiler.faults().count(),
             doubts: enforcer.inspected.doubts.iter().take(Report::MOST).map(doubt).collect(),
@@ -180,6 +183,7 @@ impl Report {
                 u64::from(self.away.is_empty()),
             ),
             ("policies", "NetworkPolicies of the cluster.", count(self.policies)),
+            ("cluster_policies", "ClusterNetworkPolicies.", count(self.cluster_policies)),
             ("faults", "Parts of policies that are not understood.", count(self.faulty)),
             ("doubts", "Parts of policies that are probably not meant.", count(self.doubtful)),
             ("unread_pods", "Pods of this node that cannot be read, 20 at most.", count(self.closed.len())),

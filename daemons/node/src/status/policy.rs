@@ -13,6 +13,9 @@ use crate::policy::Report;
 pub struct Policy {
     /// How many there are in the cluster.
     pub policies: usize,
+    /// How many ClusterNetworkPolicies there are.
+    #[serde(default)]
+    pub cluster_policies: usize,
     /// The addresses of this node's pods that are isolated in a direction.
     pub isolated: usize,
     /// How many pods wait for a decision: nothing passes in the directions in which they may be isolated.
@@ -56,6 +59,7 @@ impl From<&Report> for Policy {
     fn from(report: &Report) -> Policy {
         Policy {
             policies: report.policies,
+            cluster_policies: report.cluster_policies,
             isolated: report.isolated,
             waiting: report.waiting,
             oldest: report.oldest.map(|at| humantime::format_rfc3339_seconds(at).to_string()),
@@ -80,11 +84,11 @@ impl From<&Report> for Policy {
 impl Policy {
     /// The lines of `ferrule-node status`.
     pub(super) fn to_text(&self) -> String {
-        let Policy { policies, isolated, waiting, oldest, undecided, away, is_plain, .. } = self;
+        let Policy { policies, cluster_policies, isolated, waiting, oldest, undecided, away, is_plain, .. } = self;
         let Policy { faults, more, doubts, closed, unread, .. } = self;
         let Policy { is_dry, dry, dry_addresses, denied, would_deny, is_blind, .. } = self;
         let mut text = format!(
-            "policies: {policies}, {isolated} addresses of this node's pods are isolated, {denied} packets denied\n"
+            "policies: {policies}, of the cluster: {cluster_policies}; {isolated} addresses of this node's pods are isolated, {denied} packets denied\n"
         );
         let mut line = |shown: std::fmt::Arguments<'_>| {
             let _ = writeln!(text, "{}", Line::new(shown));

@@ -86,8 +86,7 @@ fn policies_add_the_last_plugin_and_tell_what_they_do_not_understand() {
         one.end();
         two.end();
         if has_policy {
-            let line =
-                "policies: shop/db: ingress[0], port 0: the field \"x\" is not known: it allows nothing";
+            let line = "policies: NetworkPolicy shop/db: ingress[0], port 0: the field \"x\" is not known: it allows nothing";
             let is_said = |text: &String| text.contains(line) && text.contains("\npolicies: … and 5 more\n");
             wait("a line", || said(&cluster.a.run("status --no-probe")), is_said);
         }

@@ -121,11 +121,17 @@ impl Cluster {
     }
 }
 
+/// The paths of ClusterNetworkPolicies, whose CRD is not there at first.
+pub(crate) const CLUSTER_POLICIES: &str = "/apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies";
+
 /// Starts an API server with the rules of the manifest.
 pub(crate) fn serve(hub: &Node, store: &Store, url: &str) -> ApiServer {
     let address: SocketAddr = url.strip_prefix("http://").unwrap().parse().unwrap();
     let server = hub.run(|| ApiServer::start(store, address)).unwrap();
-    server.faults(|faults| faults.rules = Some(rules()));
+    server.faults(|faults| {
+        faults.rules = Some(rules());
+        faults.absent = vec![CLUSTER_POLICIES.to_owned()];
+    });
     server
 }
 
@@ -134,6 +140,9 @@ fn rules() -> Vec<Value> {
         json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "patch", "watch"]}),
         json!({"apiGroups": [""], "resources": ["namespaces", "pods"], "verbs": ["list", "watch"]}),
         json!({"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": ["list", "watch"]}),
+        json!({"apiGroups": ["policy.networking.k8s.io"], "resources": ["clusternetworkpolicies"], "verbs": ["list", "watch"]}),
+        json!({"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"],
+            "resourceNames": ["clusternetworkpolicies.policy.networking.k8s.io"], "verbs": ["get"]}),
         json!({"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}),
     ]
 }

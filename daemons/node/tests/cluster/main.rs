@@ -10,6 +10,7 @@
 
 mod api;
 mod claims;
+mod cluster_policies;
 mod conflist;
 mod crowd;
 mod damage;

@@ -78,7 +78,7 @@ fn tries(round: &str, to: &[IpAddr], all: &[Try<'_>]) {
     assert!(wrong.is_empty(), "{round}: {wrong:#?}");
 }
 
-fn figure(member: &Member, name: &str) -> Option<u64> {
+pub(crate) fn figure(member: &Member, name: &str) -> Option<u64> {
     let (_, text) = member.http("/metrics");
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
@@ -102,8 +102,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Sends in turns to UDP servers, and counts the answers.
-fn knock(sockets: &[UdpSocket], answers: &[AtomicUsize], is_over: &AtomicBool) {
+/// Sends in turns to UDP servers, and counts the answers, and behind these its rounds.
+pub(crate) fn knock(sockets: &[UdpSocket], answers: &[AtomicUsize], is_over: &AtomicBool) {
     sockets.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
     while !is_over.load(Relaxed) {
         for (socket, count) in sockets.iter().zip(answers) {
@@ -111,6 +111,9 @@ fn knock(sockets: &[UdpSocket], answers: &[AtomicUsize], is_over: &AtomicBool) {
             while socket.recv(&mut [0; 64]).is_ok() {
                 count.fetch_add(1, Relaxed);
             }
+        }
+        if let Some(rounds) = answers.get(sockets.len()) {
+            rounds.fetch_add(1, Relaxed);
         }
         sleep(TICK);
     }

@@ -1,10 +1,12 @@
-//! NetworkPolicies, Namespaces and Pods of an API server that is sound, slow or wrong.
+//! Policies, Namespaces and Pods of an API server that is sound, slow or wrong.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use clap::Parser as _;
+use cni_lab::eventually;
 use ferrule_fake_apiserver::{ApiServer, Faults, Store};
 use ferrule_node::api;
 use ferrule_node::arguments::Arguments;
@@ -22,6 +24,24 @@ const POLICIES: &str = "/apis/networking.k8s.io/v1/networkpolicies";
 
 fn policy(namespace: &str, name: &str) -> String {
     format!("/apis/networking.k8s.io/v1/namespaces/{namespace}/networkpolicies/{name}")
+}
+
+const CLUSTER_API: &str = "/apis/policy.networking.k8s.io/";
+const CRDS: &str = "/apis/apiextensions.k8s.io/";
+const CRD: &str =
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/clusternetworkpolicies.policy.networking.k8s.io";
+
+fn cluster_policy(name: &str) -> String {
+    format!("{CLUSTER_API}v1alpha2/clusternetworkpolicies/{name}")
+}
+
+fn a_cluster_policy(tier: &str) -> Value {
+    json!({"kind": "ClusterNetworkPolicy", "spec": {"tier": tier, "priority": 1, "subject": {"namespaces": {}}}})
+}
+
+fn crd(served: &str) -> Value {
+    let versions = json!([{"name": "v1alpha1", "served": false}, {"name": served, "served": true}]);
+    json!({"kind": "CustomResourceDefinition", "spec": {"versions": versions}})
 }
 
 fn pod(namespace: &str, name: &str) -> String {
@@ -48,9 +68,9 @@ fn labelled(team: &str) -> Value {
 /// The objects, as the receiver keeps them.
 #[derive(Default)]
 struct Known {
-    /// `app` of policies and pods, `team` of namespaces; or why the object cannot be read.
+    /// `app` of policies and pods, the tier, `team` of namespaces; or why the object cannot be read.
     objects: BTreeMap<(Kind, Key), Result<String, String>>,
-    lists: [usize; 3],
+    lists: [usize; 4],
     states: BTreeMap<Kind, Result<(), String>>,
 }
 
@@ -62,9 +82,14 @@ impl Known {
                 let at = (Kind::Policies, key(&policy.namespace, &policy.name));
                 self.objects.insert(at, policy.unread.map_or(Ok(policy.pods.labels["app"].clone()), Err));
             }
+            Told::ClusterPolicy(policy) => {
+                let at = (Kind::ClusterPolicies, key(&policy.name, &policy.name));
+                self.objects.insert(at, Ok(policy.tier));
+            }
             Told::Namespace(namespace) => {
                 let at = (Kind::Namespaces, key(&namespace.name, &namespace.name));
-                self.objects.insert(at, Ok(namespace.labels["team"].clone()));
+                let team = namespace.labels.get("team").map_or("none", String::as_str);
+                self.objects.insert(at, Ok(team.to_owned()));
             }
             Told::Pod(pod) => {
                 let at = (Kind::Pods, key(&pod.namespace, &pod.name));
@@ -119,8 +144,10 @@ impl World {
 
     /// Takes messages until the condition holds.
     fn until(&mut self, what: &str, mut condition: impl FnMut(&Known) -> bool) {
+        let end = Instant::now() + LIMIT;
         while !condition(&self.known) {
-            let told = self.runtime.block_on(async { timeout(LIMIT, self.told.recv()).await });
+            let left = end.saturating_duration_since(Instant::now());
+            let told = self.runtime.block_on(async { timeout(left, self.told.recv()).await });
             let Ok(Some(told)) = told else {
                 panic!("not: {what}: {:#?} {:?} {:?}", self.known.text(), self.known.lists, self.known.states)
             };
@@ -148,7 +175,7 @@ const SMALL: [&str; 4] =
 #[test]
 fn each_change_is_told_and_a_reset_costs_no_list() {
     let mut world = World::new(small(), "60", |_| {});
-    world.until("three lists", |known| known.lists == [1; 3]);
+    world.until("all lists", |known| known.lists == [1; 4]);
     world.knows(&SMALL);
     let change = |store: &Store| {
         store.delete(&pod("shop", "db"));
@@ -162,7 +189,7 @@ fn each_change_is_told_and_a_reset_costs_no_list() {
     world.knows(&changed);
     // Away, and what happens meanwhile.
     world.server.kill();
-    world.until("away", |known| known.states.values().filter(|state| state.is_err()).count() == 3);
+    world.until("away", |known| known.states.values().filter(|state| state.is_err()).count() == 4);
     world.store.put(&pod("shop", "new"), a_pod("new", "n3", "10.0.0.3"));
     world.server.revive();
     world.knows(&[
@@ -175,7 +202,7 @@ fn each_change_is_told_and_a_reset_costs_no_list() {
     let requests = world.server.requests();
     let lists: Vec<_> = requests.iter().filter(|request| request.verb == "list").collect();
     assert!(lists.iter().all(|list| list.query["resourceVersion"] == "0"), "from the cache: {lists:?}");
-    assert_eq!((lists.len(), world.known.lists), (3, [1; 3]));
+    assert_eq!((lists.len(), world.known.lists), (4, [1; 4]));
 }
 
 #[test]
@@ -215,10 +242,82 @@ fn faults_and_their_end() {
 #[test]
 fn a_slow_kind_delays_no_other() {
     let mut world = World::new(small(), "60", |faults| (faults.of, faults.hang) = (PODS.to_owned(), true));
-    world.until("two lists", |known| known.lists == [1, 1, 0]);
+    world.until("the other lists", |known| known.lists == [1, 1, 1, 0]);
     world.store.delete(&policy("shop", "db"));
     world.knows(&["Namespaces shop: a"]);
-    assert_eq!(world.known.lists, [1, 1, 0]);
+    assert_eq!(world.known.lists, [1, 1, 1, 0]);
+}
+
+/// A 404 alone does not prove it.
+#[test]
+fn the_crd_of_cluster_policies_comes_changes_and_goes() {
+    let lacks = |faults: &mut Faults| faults.absent = vec![CLUSTER_API.to_owned()];
+    let mut world = World::new(small(), "60", lacks);
+    let state_of = |known: &Known| known.states.get(&Kind::ClusterPolicies).cloned();
+    world.until("a list without the kind", |known| known.lists == [1; 4] && state_of(known) == Some(Ok(())));
+    world.knows(&SMALL);
+    // It asks for the CRD once, and for the objects again and again.
+    let count = |world: &World, is: &dyn Fn(&str) -> bool| {
+        world.server.requests().iter().filter(|request| is(&request.path)).count()
+    };
+    let before = count(&world, &|path| path.starts_with(CLUSTER_API));
+    let asks_again = || {
+        world.runtime.block_on(async { tokio::time::sleep(Duration::from_millis(10)).await });
+        count(&world, &|path| path.starts_with(CLUSTER_API)) > before + 1
+    };
+    assert!(eventually(LIMIT, asks_again));
+    assert_eq!(count(&world, &|path| path == CRD), 1);
+    // It comes.
+    world.store.put(CRD, crd("v1alpha2"));
+    world.store.put(&cluster_policy("deny"), a_cluster_policy("Admin"));
+    world.server.faults(|faults| faults.absent.clear());
+    let with = |tier: &str| {
+        let mut all: Vec<String> = SMALL.map(str::to_owned).into();
+        all.insert(1, format!("ClusterNetworkPolicies deny: {tier}"));
+        all
+    };
+    world.until("the policy", |known| known.text() == with("Admin"));
+    world.store.put(&cluster_policy("deny"), a_cluster_policy("Baseline"));
+    world.until("its change", |known| known.text() == with("Baseline"));
+    // Other versions, no proof, no permission: the policy stays.
+    for (absent, served, rules, said) in [
+        (&[CLUSTER_API][..], "v1", None, "exists, and serves: v1"),
+        (
+            &[CLUSTER_API, CRDS],
+            "v1alpha2",
+            None,
+            "read the CRD clusternetworkpolicies.policy.networking.k8s.io",
+        ),
+        (&[], "v1alpha2", Some(Vec::new()), "ClusterNetworkPolicies: the API server answers 403"),
+    ] {
+        let lists = world.known.lists[Kind::ClusterPolicies as usize];
+        world.store.put(CRD, crd(served));
+        world.server.faults(|faults| {
+            faults.absent = absent.iter().map(|path| path.to_string()).collect();
+            faults.rules = rules;
+        });
+        world.server.kill();
+        world.store.forget();
+        world.server.revive();
+        world.until(said, |known| {
+            state_of(known).is_some_and(|state| state.is_err_and(|why| why.contains(said)))
+        });
+        assert_eq!(
+            (world.known.text(), world.known.lists[Kind::ClusterPolicies as usize]),
+            (with("Baseline"), lists)
+        );
+        world.server.faults(|faults| *faults = Faults::default());
+        world.until("works again", |known| {
+            known.lists[Kind::ClusterPolicies as usize] > lists && state_of(known) == Some(Ok(()))
+        });
+    }
+    // It goes, without a word about its objects.
+    world.store.delete(CRD);
+    world.server.faults(lacks);
+    world.server.kill();
+    world.server.revive();
+    world.knows(&SMALL);
+    world.until("works", |known| state_of(known) == Some(Ok(())));
 }
 
 #[test]
@@ -233,7 +332,7 @@ fn what_cannot_be_read_is_told() {
     let expected = |world: &mut World| {
         let texts = [
             ("NetworkPolicies shop/db: unread: ", "expected a sequence"),
-            ("Namespaces shop: unread: ", "its labels have 20006 bytes"),
+            ("Namespaces shop: none", ""),
             ("Pods shop/db: unread: ", "it has more than 8388608 bytes"),
             ("Pods shop/web: own web", ""),
         ];
@@ -245,14 +344,14 @@ fn what_cannot_be_read_is_told() {
                     .zip(texts)
                     .all(|(text, (begin, rest))| text.starts_with(begin) && text.contains(rest))
         };
-        world.until("three unread objects", is_so);
+        world.until("unread objects", is_so);
     };
     // In a watch, and in a list.
     let mut world = World::new(store.clone(), "60", |_| {});
     world.knows(&SMALL);
     put(&world.store);
     expected(&mut world);
-    assert_eq!(world.known.lists, [1; 3]);
+    assert_eq!(world.known.lists, [1; 4]);
     expected(&mut World::new(store.clone(), "60", |_| {}));
     // And back.
     world.store.delete(&pod("shop", "db"));

@@ -24,7 +24,8 @@ pub(crate) struct Definition {
 pub(crate) enum Peers {
     /// Every pod; only for named ports.
     Any,
-    Pods(Scope, Selector),
+    /// With those whose labels are unknown, as if they had none, if it is for a denial.
+    Pods(Scope, Selector, bool),
     Block(Intervals),
 }
 
@@ -65,11 +66,11 @@ impl Definition {
         maker.number(family as u64);
         match &peers {
             Peers::Any => drop(maker.number(0)),
-            Peers::Pods(Scope::Namespace(name), selector) => {
+            Peers::Pods(Scope::Namespace(name), selector, _) => {
                 selector.name_into(maker.number(1).bytes(name.as_bytes()))
             }
-            Peers::Pods(Scope::Matching(namespaces), selector) => {
-                namespaces.name_into(maker.number(2));
+            Peers::Pods(Scope::Matching(namespaces), selector, is_for_denial) => {
+                namespaces.name_into(maker.number(if *is_for_denial { 4 } else { 2 }));
                 selector.name_into(&mut maker);
             }
             Peers::Block(intervals) => {
@@ -134,8 +135,8 @@ impl Definition {
     fn has(&self, cluster: &Cluster, pod: &KnownPod, address: IpAddr) -> bool {
         match &self.peers {
             Peers::Any => true,
-            Peers::Pods(scope, selector) => {
-                !pod.is_closed
+            Peers::Pods(scope, selector, is_for_denial) => {
+                (!pod.is_closed || *is_for_denial)
                     && selector.matches(&pod.labels)
                     && scope.matches(&pod.namespace, cluster.namespace_labels(&pod.namespace))
             }
@@ -145,7 +146,7 @@ impl Definition {
 
     /// The namespace and the label that all of its pods have; `None` and empty texts where it asks for none.
     pub(crate) fn anchor(&self) -> (Option<&str>, &str, &str) {
-        let Peers::Pods(scope, selector) = &self.peers else { return (None, "", "") };
+        let Peers::Pods(scope, selector, _) = &self.peers else { return (None, "", "") };
         let (key, value) = selector.anchor().unwrap_or_default();
         match scope {
             Scope::Namespace(name) => (Some(name), key, value),

@@ -115,7 +115,7 @@ impl Live {
     ) {
         let now = cluster.namespace_labels(namespace);
         let others = |set: &LiveSet| match &set.definition.peers {
-            Peers::Pods(scope, selector)
+            Peers::Pods(scope, selector, _)
                 if scope.matches(namespace, old) != scope.matches(namespace, now) =>
             {
                 Some((set.definition.clone(), selector.clone()))

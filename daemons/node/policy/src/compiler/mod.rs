@@ -217,9 +217,14 @@ impl Compiler {
         &self.ruleset
     }
 
-    /// How many policies there are.
+    /// How many NetworkPolicies there are.
     pub fn policies(&self) -> usize {
         self.parts.values().map(BTreeMap::len).sum()
+    }
+
+    /// How many ClusterNetworkPolicies there are.
+    pub fn cluster_policies(&self) -> usize {
+        self.tiers.len()
     }
 
     pub fn faults(&self) -> impl Iterator<Item = Fault<'_>> {

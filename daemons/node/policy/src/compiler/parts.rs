@@ -186,7 +186,7 @@ fn pods(namespace: &str, peer: &Peer) -> Result<Peers, String> {
         None if peer.pods.is_some() => Scope::Namespace(namespace.into()),
         None => return Err("no peer".into()),
     };
-    Ok(Peers::Pods(scope, peer.pods.as_ref().map(Selector::read).transpose()?.unwrap_or_default()))
+    Ok(Peers::Pods(scope, peer.pods.as_ref().map(Selector::read).transpose()?.unwrap_or_default(), false))
 }
 
 fn ports(rule: &Rule, place: &str, faults: &mut Vec<String>) -> Vec<PortMatch> {

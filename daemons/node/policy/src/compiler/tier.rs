@@ -144,8 +144,8 @@ fn push(
     if is_broken {
         return Err("the policy is not understood".to_owned());
     }
-    let (peers, ports) = matches(rule, direction, pairs)?;
     let action = action(&rule.action)?;
+    let (peers, ports) = matches(rule, direction, action == Action::Deny, pairs)?;
     for (family, peers) in IpFamily::ALL.into_iter().zip(&peers) {
         let mut all = Vec::new();
         pairs_of(direction, family, peers, &ports, &mut all);
@@ -168,7 +168,12 @@ fn selectors(pods: &NamespacedPods) -> Result<(Scope, Selector), String> {
 }
 
 /// `pairs` counts those of the rules before, too.
-fn matches(rule: &ClusterRule, direction: Direction, pairs: &mut usize) -> Result<Matches, String> {
+fn matches(
+    rule: &ClusterRule,
+    direction: Direction,
+    is_denial: bool,
+    pairs: &mut usize,
+) -> Result<Matches, String> {
     *pairs = pairs.saturating_add(rule.peers.len().max(1).saturating_mul(rule.protocols.len().max(1)));
     if *pairs > MOST_PAIRS {
         return Err(format!("more than {MOST_PAIRS} pairs of a peer and a port"));
@@ -183,7 +188,8 @@ fn matches(rule: &ClusterRule, direction: Direction, pairs: &mut usize) -> Resul
         match peer {
             ClusterPeer::Pods(pods) => {
                 let (scope, selector) = selectors(pods).map_err(at)?;
-                all.iter_mut().for_each(|all| all.push(Peers::Pods(scope.clone(), selector.clone())));
+                all.iter_mut()
+                    .for_each(|all| all.push(Peers::Pods(scope.clone(), selector.clone(), is_denial)));
             }
             ClusterPeer::Networks(networks) if direction == Direction::Egress && !networks.is_empty() => {
                 for cidr in networks {

@@ -102,8 +102,10 @@ impl<'a> Side<'a, '_> {
         let with = |candidate: Option<&KnownPod>| {
             let receiver = if self.direction == Direction::Ingress { Some(pod) } else { candidate };
             let is_peer = |peer: &ClusterPeer| match peer {
-                ClusterPeer::Pods(pods) => candidate
-                    .is_some_and(|pod| !pod.is_closed && self.selects_pod(pods, pod).unwrap_or(false)),
+                ClusterPeer::Pods(pods) => candidate.is_some_and(|pod| {
+                    let may_be = !pod.is_closed || rule.action == "Deny";
+                    may_be && self.selects_pod(pods, pod).unwrap_or(false)
+                }),
                 ClusterPeer::Networks(all) => all.iter().any(|cidr| in_cidr(cidr, other) == Some(true)),
                 ClusterPeer::Unknown(_) => false,
             };

@@ -198,6 +198,38 @@ fn what_is_not_understood_fails_closed() {
     assert_eq!(reach(&world), [0; 0]);
 }
 
+/// The owner of a pod chooses its labels, but not its namespace.
+#[test]
+fn a_peer_whose_labels_cannot_be_read_is_denied_what_its_namespace_is() {
+    for local in [true, false] {
+        for (peers, action, expected) in [
+            ("team=b", "Deny", [false, true]),
+            ("team=c", "Deny", [true, true]),
+            ("team=b", "Pass", [false, false]),
+            ("team=b", "Accept", [false, false]),
+        ] {
+            let mut rules = vec![cluster_rule(action, &[peer(peers)])];
+            if action != "Deny" {
+                rules.push(cluster_rule("Deny", &[peer("")]));
+            }
+            let mut world = of(&[], &[admin("p", 0, &rules, &[])]);
+            world.compiler.set_pod(&Pod {
+                closed: true,
+                local,
+                labels: labels(""),
+                ..pod("b", "far", "", 7)
+            });
+            world.update();
+            // One of this node has no traffic at all.
+            assert_eq!(world.passes(7, 1, TCP, 80), expected[0] && !local, "{action} {peers} {local}");
+            assert!(world.passes(5, 1, TCP, 80), "no pod has this address");
+            world.compiler.set_pod(&Pod { local, ..pod("b", "far", "", 7) });
+            world.update();
+            assert_eq!(world.passes(7, 1, TCP, 80), action != "Deny" || peers == "team=c", "{action}");
+        }
+    }
+}
+
 #[test]
 fn one_name_decides_and_is_said() {
     let world = of(

@@ -6,6 +6,9 @@ use serde::Deserialize;
 use super::{Metadata, Read, labels};
 use crate::policy::objects::{Kind, Told};
 
+/// The label with the namespace's name, which the API server sets.
+const NAME: &str = "kubernetes.io/metadata.name";
+
 #[derive(Debug, Deserialize)]
 pub(in super::super) struct Namespace {
     metadata: Metadata,
@@ -21,8 +24,11 @@ impl Read for Namespace {
     }
 
     fn told(self, _: &str) -> Result<Told, String> {
-        let labels = labels(self.metadata.labels)?;
         let mode = self.metadata.annotations.and_then(|annotations| annotations.mode);
-        Ok(Told::Namespace(model::Namespace { name: self.metadata.name, labels, mode }))
+        let name = self.metadata.name;
+        // With too many it keeps its name, so that rules that name it hold.
+        let labels =
+            labels(self.metadata.labels).unwrap_or_else(|_| [(NAME.to_owned(), name.clone())].into());
+        Ok(Told::Namespace(model::Namespace { name, labels, mode }))
     }
 }

@@ -1,18 +1,11 @@
 //! NetworkPolicies. A field that is not known may say anything: the part that has it allows nothing.
 
-use std::collections::BTreeMap;
-use std::fmt;
-
 use ferrule_node_policy::model;
 use serde::Deserialize;
-use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::{Metadata, Read};
+use super::selector::{Selector, Unknown, selector};
+use super::{Metadata, Read, bounded};
 use crate::policy::objects::{Kind, Told};
-
-/// The most peers, ports, labels, values and exceptions of one policy. The compiler takes the first 10,000 pairs of a peer and a
-/// port.
-const MAX_PARTS: usize = 50_000;
 
 #[derive(Debug, Deserialize)]
 pub(in super::super) struct Policy {
@@ -86,57 +79,6 @@ enum PortValue {
     Name(String),
 }
 
-#[derive(Debug, Default, Deserialize)]
-struct Selector {
-    #[serde(rename = "matchLabels")]
-    labels: Option<BTreeMap<String, String>>,
-    #[serde(rename = "matchExpressions")]
-    expressions: Option<Vec<Expression>>,
-    #[serde(flatten)]
-    unknown: Unknown,
-}
-
-#[derive(Debug, Deserialize)]
-struct Expression {
-    key: String,
-    operator: String,
-    values: Option<Vec<String>>,
-    #[serde(flatten)]
-    unknown: Unknown,
-}
-
-/// The first field that is not known.
-#[derive(Debug, Default)]
-struct Unknown(Option<String>);
-
-impl<'de> Deserialize<'de> for Unknown {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Unknown, D::Error> {
-        struct First;
-        impl<'de> Visitor<'de> for First {
-            type Value = Unknown;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("fields")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Unknown, A::Error> {
-                let mut first = None;
-                while let Some((name, IgnoredAny)) = map.next_entry::<String, _>()? {
-                    first.get_or_insert(name);
-                }
-                Ok(Unknown(first))
-            }
-        }
-        deserializer.deserialize_map(First)
-    }
-}
-
-impl Unknown {
-    fn why(self) -> Option<String> {
-        self.0.map(|name| format!("the field {:?} is not known", name.chars().take(80).collect::<String>()))
-    }
-}
-
 impl Read for Policy {
     const KIND: Kind = Kind::Policies;
     const PATH: &'static str = "/apis/networking.k8s.io/v1/networkpolicies";
@@ -155,9 +97,7 @@ impl Read for Policy {
         let egress = egress.map(|rule| rule_of(rule.to, rule.ports, rule.unknown, &mut parts)).collect();
         let mut unread = spec.unknown.why();
         let pods = selector(spec.pods.unwrap_or_default(), &mut unread, &mut parts);
-        if parts > MAX_PARTS {
-            return Err(format!("it has {parts} parts, {MAX_PARTS} are the most"));
-        }
+        bounded(parts)?;
         Ok(Told::Policy(model::NetworkPolicy {
             namespace: metadata.namespace,
             name: metadata.name,
@@ -203,27 +143,6 @@ fn peer(from: Peer, parts: &mut usize) -> model::Peer {
     model::Peer { pods, namespaces, block, unread }
 }
 
-/// If it has a field that is not known, it says so in `unread`, and selects everything.
-fn selector(from: Selector, unread: &mut Option<String>, parts: &mut usize) -> model::LabelSelector {
-    let mut unknown = from.unknown.why();
-    let mut expression = |from: Expression| {
-        unknown = unknown.take().or(from.unknown.why());
-        let values = from.values.unwrap_or_default();
-        *parts += 1 + values.len();
-        model::Expression { key: from.key, operator: from.operator, values }
-    };
-    let expressions = from.expressions.into_iter().flatten().map(&mut expression).collect();
-    let labels = from.labels.unwrap_or_default();
-    *parts += labels.len();
-    match unknown {
-        None => model::LabelSelector { labels, expressions },
-        Some(why) => {
-            *unread = Some(why);
-            model::LabelSelector::default()
-        }
-    }
-}
-
 fn port(from: Port) -> model::Port {
     let port = from.port.map(|port| match port {
         PortValue::Number(number) => model::PortValue::Number(number),
@@ -234,8 +153,11 @@ fn port(from: Port) -> model::Port {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use serde_json::{Value, json};
 
+    use super::super::MAX_PARTS;
     use super::*;
 
     fn told(spec: Value) -> model::NetworkPolicy {

@@ -14,7 +14,8 @@ impl State {
         let former = self.policy.replace(report.clone()).unwrap_or_default();
         for fault in report.faults.iter().filter(|fault| !former.faults.contains(fault)) {
             log!("{fault}");
-            if !fault.namespace.is_empty() && !fault.policy.is_empty() {
+            // Who may write policies must not be able to write events about other namespaces: a Namespace has none.
+            if !fault.policy.is_empty() {
                 self.voice.add(Event::of_policy(&fault.namespace, &fault.policy, &fault.what));
             }
         }

@@ -7,6 +7,7 @@ mod killed;
 mod packets;
 mod random;
 mod rig;
+mod tiers;
 mod why;
 mod wire;
 

@@ -86,6 +86,7 @@ pub(crate) fn known(namespace: &str, started: &Started) -> model::Pod {
     with_addresses(object(namespace, started.pod.name()), started.addresses)
 }
 
+/// The same, and the API knows its addresses.
 pub(crate) fn with_addresses(mut pod: model::Pod, addresses: [IpAddr; 2]) -> model::Pod {
     for address in addresses {
         match address {
@@ -150,8 +151,8 @@ impl Rig {
 
     /// The messages of lists that end with these objects.
     pub(crate) fn lists(namespaces: &[&str], policies: &[NetworkPolicy], pods: &[model::Pod]) -> Vec<Told> {
-        let mut names = [Names::default(), Names::default(), Names::default()];
-        let [of_policies, of_namespaces, of_pods] = &mut names;
+        let mut names = Kind::ALL.map(|_| Names::default());
+        let [of_policies, _, of_namespaces, of_pods] = &mut names;
         namespaces.iter().for_each(|name| of_namespaces.insert(name, name));
         policies.iter().for_each(|one| of_policies.insert(&one.namespace, &one.name));
         pods.iter().for_each(|one| of_pods.insert(&one.namespace, &one.name));
@@ -185,7 +186,7 @@ impl Rig {
         let marker = "marker".to_owned();
         let policy = NetworkPolicy { types: vec!["Egress".into()], ..policy("settled", &marker, "nobody") };
         self.tell([Told::Policy(policy)]);
-        assert!(eventually(TIMEOUT, || self.isolated().contains("\nsettled egress\n")));
+        assert!(eventually(TIMEOUT, || self.isolated().contains("\nsettled ")));
         self.tell([Told::Gone(Kind::Policies, key("settled", &marker))]);
         assert!(eventually(TIMEOUT, || !self.isolated().contains("settled")));
     }
