@@ -135,6 +135,7 @@ fn sets_maps_and_ports() {
     // From 1 to 2; from 2 to 2; up to 1; behind 2.
     assert_eq!(ends(&[key(1), end(key(3))], true, &packet(17, 80)), (End::Accept, 0));
     assert_eq!(ends(&[end(key(2)), key(2), end(key(3))], true, &packet(17, 80)), (End::Accept, 0));
+    assert_eq!(ends(&[key(2), end(key(2)), end(key(3))], true, &packet(17, 80)), (End::Accept, 0));
     assert_eq!(ends(&[key(1), end(key(2))], true, &packet(17, 80)), (End::Drop, 2));
     assert_eq!(ends(&[key(3)], true, &packet(17, 80)), (End::Drop, 2));
     for (number, rule) in [(79, 2), (80, 1), (82, 1), (83, 2)] {

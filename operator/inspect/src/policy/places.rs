@@ -79,7 +79,7 @@ impl Places {
         let own: Vec<&Entry> =
             self.cache.entries.iter().filter(|entry| entry.pod.as_deref() == Some(pod)).collect();
         let is_gone = |entry: &&Entry| matches!(entry.netns_state, Presence::Gone { .. });
-        let has_ended = !own.is_empty() && own.iter().all(|entry| is_gone(entry));
+        let has_ended = !own.is_empty() && own.iter().all(is_gone);
         let live = own.into_iter().filter(|entry| has_ended || !is_gone(entry));
         (
             live.filter(|entry| !entry.is_loopback()).flat_map(|entry| entry.addresses.clone()).collect(),

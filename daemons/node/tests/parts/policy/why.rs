@@ -89,9 +89,18 @@ fn why_agrees_with_packets_in_random_cases() {
     let objects = PODS.map(|(namespace, app)| object(namespace, app));
     rig.listed(&["shop", "tools"], &[], &objects);
     let started: Vec<Started> = PODS.iter().map(|(namespace, app)| rig.add(namespace, app)).collect();
-    rig.wait("all are decided", |report| report.waiting == 0 && report.is_good());
+    // No policy isolates their namespaces yet, so the API alone tells the addresses.
+    for (mut pod, of) in objects.into_iter().zip(&started) {
+        for address in of.addresses {
+            match address {
+                IpAddr::V4(v4) => pod.addresses.v4 = Some(v4),
+                IpAddr::V6(v6) => pod.addresses.v6 = Some(v6),
+            }
+        }
+        rig.tell([Told::Pod(pod)]);
+    }
     let (mut done, mut denied, mut known) = (0, 0, 0);
-    while done < cases || denied == 0 || denied == done {
+    while done < cases || (denied == 0 || denied == done) && done < cases + 1000 {
         let policies: Vec<_> = (0..2 + random.below(4)).map(|at| a_policy(&mut random, at)).collect();
         for at in 0..known {
             let gone = |namespace| Told::Gone(Kind::Policies, key(namespace, &format!("p{at}")));
@@ -140,6 +149,7 @@ fn why_agrees_with_packets_in_random_cases() {
         done += tries.len();
     }
     println!("{done} cases agree, {denied} of them denied");
+    assert!(denied > 0 && denied < done);
 }
 
 /// What is no matter of the objects alone.
