@@ -63,7 +63,7 @@ fn with_lease(lasts: Millis, test: impl AsyncFnOnce(&Rc<Daemon>, &Path) + Send) 
             };
             let client = crate::message::Client { mac: interface.mac, ..client(&[]) };
             let binding = Binding::V4 { client, lease };
-            store.write(&State { key: key(), interface, binding, confirmed: true }).unwrap();
+            store.write(&StoredLease { key: key(), interface, binding, confirmed: true }).unwrap();
             let state = store.find(&Id { key: key(), family: Family::Ipv4 }).unwrap().unwrap();
             let timing = Timing { answer: 1000, pause: 1000, limit: 1000 };
             let daemon = Daemon::new(timing, store, String::new(), false);

@@ -43,11 +43,8 @@ impl Row {
     ) -> Row {
         Row {
             free: sets.iter().map(Situation::free).min().unwrap_or_default(),
-            unclaimed: ledger
-                .network
-                .sets
-                .iter()
-                .map(|set| unclaimed(set, claims, MOST))
+            unclaimed: (0..ledger.network.sets.len())
+                .map(|set| unclaimed(&ledger.network.usual_ranges(set), claims, MOST))
                 .min()
                 .unwrap_or_default(),
             is_scarce: sets.iter().any(|set| set.is_scarce),
@@ -127,13 +124,19 @@ mod tests {
                 range_end,
                 block_size: 4.try_into().unwrap(),
             };
-            Range { fixed, gateway: range_start, exclude: Vec::new() }
+            Range { fixed, gateway: range_start, exclude: Vec::new(), on_request: false }
         };
         let sets = vec![
             vec![range("10.0.0.0/28", "10.0.0.1", "10.0.0.14")],
             vec![range("fd00::/64", "fd00::1", "fd00::ffff:ffff")],
         ];
-        Network { network: "net".to_owned(), domain: "lan".to_owned(), data_dir: "/stores".into(), sets }
+        Network {
+            network: "net".to_owned(),
+            domain: "lan".to_owned(),
+            data_dir: "/stores".into(),
+            sets,
+            link: None,
+        }
     }
 
     fn claim(first: &str) -> Claim {
@@ -146,6 +149,8 @@ mod tests {
             node: text("n"),
             store: text("s"),
             network: text("net"),
+            boot: text("boot"),
+            machine: text("m"),
             slot: 0,
         }
     }

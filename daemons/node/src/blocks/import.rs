@@ -27,8 +27,12 @@ pub async fn run(options: Options, import: &Import) -> Result<(String, bool)> {
     if let Err(why) = check_domain(domain) {
         bail!(why);
     }
-    let claimant =
-        Claimant { node: NAME.to_owned(), machine: String::new(), store: NAME.to_owned(), boot: String::new() };
+    let claimant = Claimant {
+        node: NAME.to_owned(),
+        machine: String::new(),
+        store: NAME.to_owned(),
+        boot: String::new(),
+    };
     let api = Api::new(options, claimant);
     let ranges = api.ranges(domain).await?;
     let subnets = subnets(import, &ranges)?;

@@ -200,7 +200,7 @@ proptest! {
         spaces in vec(("[ab]", labels()), 0..=2),
     ) {
         let mut compiler = Compiler::default();
-        spaces.into_iter().for_each(|(name, labels)| compiler.set_namespace(&Namespace { name, labels }));
+        spaces.into_iter().for_each(|(name, labels)| compiler.set_namespace(&Namespace { name, labels, mode: None }));
         pods.iter().for_each(|pod| compiler.set_pod(pod));
         policies.into_iter().for_each(|policy| compiler.set_policy(policy));
         cluster_policies.into_iter().for_each(|policy| compiler.set_cluster_policy(policy));

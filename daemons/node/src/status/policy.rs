@@ -84,7 +84,9 @@ impl From<&Report> for Policy {
 impl Policy {
     /// The lines of `ferrule-node status`.
     pub(super) fn to_text(&self) -> String {
-        let Policy { policies, cluster_policies, isolated, waiting, oldest, undecided, away, is_plain, .. } = self;
+        let Policy {
+            policies, cluster_policies, isolated, waiting, oldest, undecided, away, is_plain, ..
+        } = self;
         let Policy { faults, more, doubts, closed, unread, .. } = self;
         let Policy { is_dry, dry, dry_addresses, denied, would_deny, is_blind, .. } = self;
         let mut text = format!(

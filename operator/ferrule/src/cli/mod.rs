@@ -21,7 +21,6 @@ use ferrule_install::{Back, Condition, Outcome, Stopped, TOOL, fingerprint::Fing
 use ferrule_kernel::file::read_named_text;
 use ferrule_kit::fold::{fold, unfold};
 
-use self::arguments::policy::Policy;
 use self::arguments::{Chain, Command};
 
 /// Runs the command that the arguments name.

@@ -214,7 +214,7 @@ fn a_peer_whose_labels_cannot_be_read_is_denied_what_its_namespace_is() {
             }
             let mut world = of(&[], &[admin("p", 0, &rules, &[])]);
             world.compiler.set_pod(&Pod {
-                closed: true,
+                unread: Some("too many labels".to_owned()),
                 local,
                 labels: labels(""),
                 ..pod("b", "far", "", 7)

@@ -90,7 +90,7 @@ impl Read for Pod {
             ports: ports.filter_map(named).take(MAX_PORTS).collect(),
             addresses: addresses(&status),
             ended: matches!(status.phase.as_str(), "Succeeded" | "Failed"),
-            local,
+            local: spec.node_name == node,
             host_network: spec.host_network,
             mirror_of: metadata.annotations.and_then(|annotations| annotations.mirror_of),
             namespace: metadata.namespace,

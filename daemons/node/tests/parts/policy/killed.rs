@@ -1,6 +1,6 @@
 //! The thread that enforces is killed before each of its requests and changes of files.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::env;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
@@ -14,10 +14,11 @@ use ferrule_kernel::ip::octets;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Batch, Element};
 use ferrule_node::policy::objects::channel;
-use ferrule_node::policy::spawn;
+use ferrule_node::policy::{How, spawn};
 use ferrule_node_policy::model::{NetworkPolicy, Rule};
 use ferrule_policy_kit::isolated::PATH;
 use ferrule_policy_kit::table;
+use tokio::sync::watch;
 
 use super::rig::{Rig, Started, number, object, pods, policy, with_addresses};
 
@@ -45,7 +46,8 @@ fn daemon(client: &str) {
     let addresses: Vec<IpAddr> = client.split(' ').map(|ip| ip.parse().unwrap()).collect();
     let client = with_addresses(object("shop", "client"), addresses.try_into().unwrap());
     let (sender, receiver) = channel();
-    let handle = spawn(PATH.into(), receiver).unwrap();
+    let how = How { path: PATH.into(), ..How::default() };
+    let handle = spawn(how, receiver, watch::channel(BTreeSet::new()).1).unwrap();
     for told in Rig::lists(&["shop"], &[closed()], &[client, object("shop", "web")]) {
         sender.blocking_send(told).unwrap();
     }

@@ -20,7 +20,6 @@ use cni_lab::testing::serve;
 use cni_lab::{Place as _, TIMEOUT, eventually};
 use ferrule_node::policy::objects::{Kind, Told};
 use ferrule_node::policy::{cleanup, stand_down};
-use ferrule_node_policy::model;
 use ferrule_node_policy::model::{Direction, NetworkPolicy, Peer, Port, PortValue, Rule};
 use ferrule_node_policy::ruleset::Entry;
 use ferrule_policy_kit::isolated::PATH;

@@ -97,7 +97,8 @@ fn random_packets_meet_the_judge() {
         rig.add(namespace, app)
     });
     let (mut compiler, mut listed) = (Compiler::default(), Listed::default());
-    let namespace = |name: &str| Namespace { name: name.to_owned(), labels: labels(&[("name", name)]) };
+    let namespace =
+        |name: &str| Namespace { name: name.to_owned(), labels: labels(&[("name", name)]), mode: None };
     let mut tell = |compiler: &mut Compiler, told: &dyn Fn() -> Vec<Told>| {
         told().into_iter().for_each(|one| listed.apply(one, compiler));
         rig.tell(told());

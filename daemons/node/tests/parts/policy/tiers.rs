@@ -255,7 +255,11 @@ fn a_pod_waits_for_the_labels_of_its_namespace() {
     let of_client = from(&client.pod);
     try_all("undecided", &[(&of_client, "tcp", late.addresses, 80, false)]);
     let name = "late".to_owned();
-    rig.tell([Told::Namespace(model::Namespace { name: name.clone(), labels: labels(&[("team", "ops")]) })]);
+    rig.tell([Told::Namespace(model::Namespace {
+        name: name.clone(),
+        labels: labels(&[("team", "ops")]),
+        mode: None,
+    })]);
     rig.wait("released", |report| report.waiting == 0 && report.isolated == 2);
     rig.wait_isolated("ferrule-policy 1\n* ingress\nlate ingress\nshop none\nend\n");
     try_all("denied", &[(&of_client, "tcp", late.addresses, 80, false)]);
@@ -274,7 +278,7 @@ fn a_pod_waits_for_the_labels_of_its_namespace() {
     // Without its CRD there is no policy.
     rig.tell([
         Told::Listed(Kind::ClusterPolicies, Default::default()),
-        Told::Namespace(model::Namespace { name, labels: labels(&[]) }),
+        Told::Namespace(model::Namespace { name, labels: labels(&[]), mode: None }),
     ]);
     rig.wait_isolated("ferrule-policy 1\nend\n");
     try_all(

@@ -201,8 +201,7 @@ fn a_policy_that_is_not_understood_denies_everything_to_its_subject() {
 
 #[test]
 fn the_examples_are_understood() {
-    let path =
-        concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/policies/cluster-network-policies.yaml");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/policies/cluster-network-policies.yaml");
     let text = std::fs::read_to_string(path).unwrap();
     let mut compiler = ferrule_node_policy::Compiler::default();
     for object in yaml_serde::Deserializer::from_str(&text) {
