@@ -116,6 +116,16 @@ pub struct Side {
     /// The rules of ClusterNetworkPolicies that have passed the packet on to the next tier.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub passed: Vec<By>,
+    /// The pod's mode is dry: what the reason denies passes, and is counted.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub is_dry: bool,
+}
+
+impl Side {
+    /// Whether it passes this end; `None` if this node does not decide.
+    pub fn allows(&self) -> Option<bool> {
+        if self.is_dry { Some(true) } else { self.reason.allows() }
+    }
 }
 
 /// What decides at one end.

@@ -44,6 +44,11 @@ pub const fn chain(direction: Direction, of: IpFamily, is_dry: bool) -> &'static
     }
 }
 
+/// Whether a chain only counts and notes what others deny.
+pub fn counts(chain: &str) -> bool {
+    ["deny_", "dry_", "note_"].iter().any(|start| chain.starts_with(start))
+}
+
 /// A denied flow: what its packets have in common before the translation of the source and after that of the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Flow {

@@ -4,7 +4,7 @@ use ferrule_kernel::ip::IpFamily;
 use serde::Serialize;
 
 use crate::walk::{End, Packet, Place, Walk};
-use crate::{Direction, decided, table as announced};
+use crate::{Direction, decided, denials, table as announced};
 
 /// What the kernel's rules do with a packet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -79,6 +79,8 @@ pub struct Passed {
     /// The rule.
     #[serde(flatten)]
     pub at: At,
+    /// It denies, and the mode dry lets the packet pass.
+    pub is_dry: bool,
 }
 
 impl At {
@@ -107,7 +109,9 @@ pub fn not_enforced(announced: &Walk, packet: &Packet) -> Ruled {
 }
 
 fn of_walk(walk: &Walk, table: impl ToString, of: IpFamily) -> Ruled {
-    let last = || walk.path.last().map(|place| At::new(table.to_string(), place));
+    // The chain that counts denials says nothing of the policies that have led there.
+    let decides = |place: &&Place| !denials::counts(&place.chain);
+    let last = || walk.path.iter().rfind(decides).map(|place| At::new(table.to_string(), place));
     let has = |set: &str| walk.path.iter().any(|place| place.sets.iter().any(|one| one == set));
     let mut ruled = Ruled { notes: notes(walk, of), ..Ruled::default() };
     match &walk.end {
@@ -125,7 +129,11 @@ fn of_walk(walk: &Walk, table: impl ToString, of: IpFamily) -> Ruled {
             ruled.allowed = Some(true);
             ruled.cause = if has(decided::to_itself(of)) { Cause::Itself } else { Cause::Passes };
             ruled.passed = passed(walk, of)
-                .map(|(direction, at)| Passed { direction, at: At::new(table.to_string(), at) })
+                .map(|(direction, at, is_dry)| Passed {
+                    direction,
+                    at: At::new(table.to_string(), at),
+                    is_dry,
+                })
                 .collect();
         }
     }
@@ -138,12 +146,13 @@ fn leads(place: &Place, of: IpFamily) -> Option<Direction> {
     Direction::ALL.into_iter().find(is_map)
 }
 
-/// The last rule of the chains of each pod.
-fn passed(walk: &Walk, of: IpFamily) -> impl Iterator<Item = (Direction, &Place)> {
+/// The last rule of the chains of each pod, and whether it leads to the chain that counts what the mode dry lets pass.
+fn passed(walk: &Walk, of: IpFamily) -> impl Iterator<Item = (Direction, &Place, bool)> {
     let starts = walk.path.iter().enumerate().filter_map(move |(at, place)| Some((at, leads(place, of)?)));
     starts.filter_map(move |(at, direction)| {
-        let rest = walk.path.get(at + 1..)?;
-        Some((direction, rest.iter().take_while(|place| leads(place, of).is_none()).last()?))
+        let own = || walk.path.iter().skip(at + 1).take_while(|place| leads(place, of).is_none());
+        let last = own().filter(|place| !denials::counts(&place.chain)).last()?;
+        Some((direction, last, own().any(|place| denials::counts(&place.chain))))
     })
 }
 

@@ -71,6 +71,7 @@ fn side(why: &Why<'_>, direction: Direction, ends: &Ends<'_>) -> Side {
         reason,
         by,
         passed: why.passed.iter().map(|entry| of_entry(entry, direction)).collect(),
+        is_dry: why.is_dry,
     }
 }
 

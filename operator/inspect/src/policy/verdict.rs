@@ -2,7 +2,7 @@
 
 use ferrule_policy_kit::Direction;
 use ferrule_policy_kit::ask::{By, Flow, Reason, Side};
-use ferrule_policy_kit::ruled::{Cause, Ruled};
+use ferrule_policy_kit::ruled::{At, Cause, Passed, Ruled};
 use serde::Serialize;
 
 use super::places::{Place, Where};
@@ -86,6 +86,9 @@ pub fn verdict([from, to]: [&Place; 2], ruled: Option<&Ruled>, flow: Option<&Flo
     Verdict { verdict, ends, warnings }
 }
 
+/// Behind what denies.
+const DRY: &str = "; the mode dry lets it pass, and counts it";
+
 fn end(direction: Direction, place: &Place, ruled: Option<&Ruled>, side: Option<&Side>) -> End {
     let named = side.map(|side| side.pods.clone()).unwrap_or_default();
     let pods = match &place.of {
@@ -103,8 +106,9 @@ fn end(direction: Direction, place: &Place, ruled: Option<&Ruled>, side: Option<
             outside("the node itself sends the packet: no policy of this node judges it".to_owned())
         }
         (_, _, Some(side)) => {
-            let why = said(side.reason).to_owned();
-            End { direction, pods, allowed: side.reason.allows(), why, by: side.by.clone() }
+            let dry = if side.is_dry { DRY } else { "" };
+            let why = said(side.reason).to_owned() + dry;
+            End { direction, pods, allowed: side.allows(), why, by: side.by.clone() }
         }
         (Where::OtherNode(node), ..) => {
             outside(format!("its node {node:?} judges what it {does}: ask there, too"))
@@ -136,15 +140,11 @@ fn by_kernel(direction: Direction, pods: Vec<String>, ruled: &Ruled) -> End {
             };
             (Some(false), why.to_owned())
         }
-        (Some(passed), _) => {
-            let at = &passed.at;
-            (
-                Some(true),
-                format!(
-                    "a policy isolates it, and rule {} of {} in chain {} allows this",
-                    at.rule, at.rules, at.chain
-                ),
-            )
+        (Some(Passed { at: At { chain, rule, rules, .. }, is_dry, .. }), _) => {
+            let (does, dry) = if *is_dry { ("denies", DRY) } else { ("allows", "") };
+            let why =
+                format!("a policy isolates it, and rule {rule} of {rules} in chain {chain} {does} this{dry}");
+            (Some(true), why)
         }
         // What a rule denies at one end is not asked at the other one.
         _ if is_denied || ruled.allowed.is_none() => {
@@ -178,7 +178,7 @@ fn differences(ruled: &Ruled, flow: &Flow) -> Vec<String> {
     let mut all = Vec::new();
     for (direction, side) in sides {
         let word = if direction == Direction::Egress { "egress" } else { "ingress" };
-        let allows = side.reason.allows();
+        let allows = side.allows();
         let by_rule = ruled.passed.iter().any(|passed| passed.direction == direction);
         let denies = ruled.cause == Cause::Policy && ruled.direction == Some(direction);
         let is_isolated = matches!(side.reason, Reason::Allowed | Reason::Accepted);

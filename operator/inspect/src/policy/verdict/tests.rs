@@ -12,7 +12,7 @@ fn pod(name: &str) -> Place {
 
 fn side(reason: Reason, pods: &[&str]) -> Side {
     let pods = pods.iter().map(|pod| pod.to_string()).collect();
-    Side { pods, reason, by: Vec::new(), passed: Vec::new() }
+    Side { pods, reason, by: Vec::new(), passed: Vec::new(), is_dry: false }
 }
 
 fn flow(egress: Reason, ingress: Reason) -> Flow {
@@ -23,6 +23,7 @@ fn passed(directions: &[Direction]) -> Ruled {
     let at = |direction: &Direction| Passed {
         direction: *direction,
         at: At { rule: 2, rules: 3, chain: "c1".into(), ..At::default() },
+        is_dry: false,
     };
     Ruled {
         allowed: Some(true),
