@@ -72,7 +72,7 @@ pub(super) struct Enforcer {
     links: Links,
     /// The addresses that were isolated or closed in a table of before.
     before: BTreeSet<IpAddr>,
-    cut: Cut,
+    pub(super) cut: Cut,
     pub(super) endpoint: Endpoint,
     pub(super) record: Record,
     pub(super) denied: Denied,
@@ -388,24 +388,5 @@ impl Enforcer {
             wanted.add(namespace, directions);
         }
         wanted
-    }
-
-    /// Reads what has been denied, and logs it.
-    pub(super) fn count(&mut self, logs: bool) {
-        let Enforcer { denied, owner, compiler, .. } = self;
-        denied.read(owner.socket(), compiler.cluster(), logs);
-    }
-
-    /// Once a minute: what no message tells.
-    pub(super) fn look(&mut self) -> Result<()> {
-        self.inspected.look(&self.compiler);
-        if self.made == Made::All && self.owner.prove().is_err() {
-            self.made = Made::Nothing;
-        }
-        if self.made == Made::All && !self.cut.is_empty() {
-            let elements = self.owner.cut()?;
-            self.cut.refresh(&elements);
-        }
-        Ok(())
     }
 }

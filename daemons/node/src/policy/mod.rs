@@ -7,7 +7,7 @@
 //! - `links` has the addresses and links of this node's pods.
 //! - `flows` ends the flows that a change denies; `hosts` knows which pods have a route.
 //! - `endpoint` is the health endpoint, which asks whether the table judges the packets of pods.
-//! - `inspect` looks once a minute at what costs too much at each change.
+//! - `inspect` finds what costs too much at each change, `look` calls it once a minute.
 //! - `denied` has the counters of what policies deny, and the log of it.
 //! - `record` is the file of isolated namespaces.
 //! - `enforcer` puts the steps in order, `thread` waits for messages.
@@ -34,6 +34,7 @@ mod inspect;
 mod ipvs;
 mod layout;
 mod links;
+mod look;
 pub mod objects;
 pub mod questions;
 mod record;

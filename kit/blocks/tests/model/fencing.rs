@@ -29,15 +29,15 @@ impl Steps<'_> {
         };
         let becomes = |next: Taker| move |world: &mut World| world.taker = next;
         match (self.world.taker.clone(), seen) {
-            (Taker::Idle, _) if self.lacks(Rule::ObjectFirst) => {
-                if is_fenced {
-                    self.add("1: reads the taint", true, becomes(Taker::Fenced));
-                }
+            (Taker::Idle, _) if self.lacks(Rule::ObjectFirst) && is_fenced => {
+                self.add("1: reads the taint", true, becomes(Taker::Fenced));
             }
             (Taker::Fenced, Some(Taker::Seen(uid, version))) => {
                 self.add("1: get for take", true, becomes(Taker::Deletes(uid, version)));
             }
-            (Taker::Idle, Some(seen)) => self.add("1: get for take", true, becomes(seen)),
+            (Taker::Idle, Some(seen)) if !self.lacks(Rule::ObjectFirst) => {
+                self.add("1: get for take", true, becomes(seen))
+            }
             (Taker::Seen(uid, version), _) if is_fenced => {
                 self.add("1: reads the taint", true, becomes(Taker::Deletes(uid, version)));
             }

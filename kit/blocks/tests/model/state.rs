@@ -155,6 +155,7 @@ pub(crate) struct Node {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[allow(clippy::large_enum_variant, reason = "a box would hide the answer from patterns")]
 pub(crate) enum Daemon {
     /// It has just started, or has nothing on its way: a crash forgets nothing else.
     Idle,

@@ -227,11 +227,9 @@ impl World {
                 node.ledger.claimed(claim, &node.store);
             }
             (Request::Create { .. }, _) if without == Some(Rule::TakenIsTaken) => node.open_anyway(),
-            (Request::OwnNode, Answer::Taint(taint)) => {
-                // A daemon cannot tell whose the taint is, and need not.
-                if n == 1 || *taint == Taint::Absent {
-                    node.daemon = Daemon::Waits(Request::List);
-                }
+            // A daemon cannot tell whose the taint is, and need not.
+            (Request::OwnNode, Answer::Taint(taint)) if n == 1 || *taint == Taint::Absent => {
+                node.daemon = Daemon::Waits(Request::List);
             }
             (Request::List, Answer::Object(claim)) => node.compare(claim.as_ref(), without),
             (Request::Renew { .. }, Answer::Renewed(claim)) => node.compare(Some(claim), without),
