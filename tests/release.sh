@@ -284,12 +284,18 @@ test_the_rpm_installs_and_leaves_nothing() {
 # Only with --full
 
 full_two_folders_make_the_same_files() {
+    local name
     [ -z "$(git -C "$root" status --porcelain)" ] || fail "the checkout is not clean"
     git clone --quiet --local "$root" deep/in/another/folder
     env --unset=CARGO_TARGET_DIR deep/in/another/folder/release.sh --out there >&2 || fail "release.sh fails there"
     "$root/release.sh" --out here >&2 || fail "release.sh fails here"
     equal "$(wc -l <here/SHA256SUMS)" 8
     cmp here/SHA256SUMS there/SHA256SUMS || fail "$(diff here/SHA256SUMS there/SHA256SUMS)"
+    # Both architectures have the same files.
+    for name in amd64 arm64; do dpkg-deb --contents here/*_"$name".deb | awk '{ print $1, $6 }' | sort >"$name"; done
+    cmp amd64 arm64 || fail "$(diff amd64 arm64)"
+    for name in x86_64 aarch64; do rpm --query --list --package here/*."$name".rpm | sort >"$name"; done
+    cmp x86_64 aarch64 || fail "$(diff x86_64 aarch64)"
 }
 
 # With the features that its own manifest names.

@@ -57,7 +57,7 @@ impl Shared {
             domain: ipam.domain,
             data_dir: config.data_dir.clone(),
             sets: sets.collect(),
-            link: [ipam.link, ipam.probe.clone(), wire.master, wire.bridge]
+            link: [ipam.link, wire.master, wire.bridge]
                 .into_iter()
                 .find(|name| !name.is_empty()),
         };
