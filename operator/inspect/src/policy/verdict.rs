@@ -162,7 +162,7 @@ fn said(reason: Reason) -> &'static str {
         Reason::NotHere => "this node does not judge it",
         Reason::NoPolicy => "no policy isolates it in this direction",
         Reason::Allowed => "a policy isolates it, and this entry allows it",
-        Reason::NothingAllows => "policies isolate it, and none of their entries allows it",
+        Reason::NothingAllows => "policies isolate it, and no entry allows it",
         Reason::Accepted => "a rule accepts it",
         Reason::Refused => "a rule denies it",
         Reason::TwoPods => {
