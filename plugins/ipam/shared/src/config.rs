@@ -57,9 +57,7 @@ impl Shared {
             domain: ipam.domain,
             data_dir: config.data_dir.clone(),
             sets: sets.collect(),
-            link: [ipam.link, wire.master, wire.bridge]
-                .into_iter()
-                .find(|name| !name.is_empty()),
+            link: [ipam.link, wire.master, wire.bridge].into_iter().find(|name| !name.is_empty()),
         };
         network.check().map_err(CniError::invalid_config)?;
         let (folder, socket) = (or(ipam.ledgers, FOLDER), or(ipam.socket, SOCKET));
