@@ -20,7 +20,7 @@ impl State {
             }
         }
         for doubt in report.doubts.iter().filter(|doubt| !former.doubts.contains(doubt)) {
-            log!("NetworkPolicy {doubt}: is it meant?");
+            log!("{doubt}: is it meant?");
             self.voice.add(Event::of_doubt(&doubt.namespace, &doubt.policy, &doubt.what));
         }
         if let (Some(last), 1.., 0) = (report.faults.last(), report.more(), former.more()) {

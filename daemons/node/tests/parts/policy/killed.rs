@@ -68,6 +68,10 @@ fn run(rig: &Rig, client: &Started, below: &[&str]) -> bool {
     let words = [below, &own].concat();
     let output =
         rig.world.node.exec(Command::new(words[0]).args(&words[1..]).env(DAEMON, addresses)).unwrap();
+    if !output.status.success() && below.is_empty() {
+        println!("{}", String::from_utf8_lossy(&output.stdout));
+        println!("{}", String::from_utf8_lossy(&output.stderr));
+    }
     output.status.success()
 }
 

@@ -187,7 +187,7 @@ fn ends_and_restarts() {
     let doubts: Vec<String> = rig.report().doubts.iter().map(ToString::to_string).collect();
     assert_eq!(
         doubts,
-        ["shop/out: egress: no policy of these pods allows port 53, so they resolve no names"]
+        ["NetworkPolicy shop/out: egress: no policy of these pods allows port 53, so they resolve no names"]
     );
     for place in &rig.world.outside {
         serve(place, "outside", 80);
