@@ -88,18 +88,18 @@ impl Thread {
 
     /// Tells all objects: so many pods and policies in each namespace. Returns how long it took.
     fn fill(&self, spaces: usize, pods: usize, policies: usize) -> Duration {
-        let mut names = [Names::default(), Names::default(), Names::default()];
+        let mut names = Kind::ALL.map(|_| Names::default());
         let began = Instant::now();
         for space in 0..spaces {
             let name = format!("s{space}");
-            names[1].insert(&name, &name);
+            names[2].insert(&name, &name);
             self.tell(Told::Namespace(namespace(space, space)));
             for number in 0..policies {
                 names[0].insert(&name, &format!("p{number}"));
                 self.tell(Told::Policy(policy(space, number, 80)));
             }
             for number in 0..pods {
-                names[2].insert(&name, &format!("web-{number}"));
+                names[3].insert(&name, &format!("web-{number}"));
                 self.tell(Told::Pod(pod(space, number, space * pods + number)));
             }
         }
