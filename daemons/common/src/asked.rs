@@ -31,7 +31,7 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     let make = || {
         let folder = path.parent().unwrap_or(Path::new("/"));
         DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
-        // Nobody can connect before the mode is set and the name is the right one.
+        // A client can connect only when the mode is set and the name is the right one.
         let pending = path.with_extension("new");
         let _ = fs::remove_file(&pending);
         let listener = UnixListener::bind(&pending)?;

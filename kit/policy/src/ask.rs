@@ -28,7 +28,7 @@ pub const MOST: usize = 256;
 pub struct Request {
     /// [`PROTOCOL`].
     pub ferrule_policy: u32,
-    /// What is asked.
+    /// The question.
     pub ask: Ask,
 }
 

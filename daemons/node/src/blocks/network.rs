@@ -49,7 +49,7 @@ pub(super) struct Times {
     /// The look at the addresses in use.
     pub(super) look: Duration,
     pub(super) patience: Patience,
-    /// How long the Node of another machine has to be fenced before its blocks are taken.
+    /// How long another node must be fenced before its blocks are taken.
     pub(super) quarantine: Duration,
 }
 

@@ -151,7 +151,7 @@ struct Ends<'c> {
 }
 
 impl Ends<'_> {
-    /// Why the other end cannot be a peer, whatever its labels are.
+    /// Why the other end can be no peer with any labels.
     fn stranger(&self, policy: &NetworkPolicy, rule: &Rule, direction: Direction) -> String {
         let other = if direction == Direction::Ingress { self.from } else { self.to };
         let names: Vec<_> = self.cluster.names_at(other).collect();

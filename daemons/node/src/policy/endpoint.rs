@@ -33,7 +33,7 @@ impl Endpoint {
         self.follow(ruleset, batch);
     }
 
-    /// Adds what is missing, and removes what is not wanted any more.
+    /// Adds the missing addresses, and removes those that are not wanted any more.
     pub(super) fn follow(&mut self, ruleset: &Ruleset, batch: &mut Batch) {
         let mut wanted = self.wanted.clone();
         wanted.retain(|entry| !ruleset.maps.contains_key(entry));

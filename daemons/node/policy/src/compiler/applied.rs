@@ -20,7 +20,7 @@ pub struct Applied<'c> {
     pub direction: Direction,
 }
 
-/// Whom the rules of a policy name in one direction, whatever they do with them.
+/// The peers that the rules of a policy name in one direction, to allow or to deny.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Named {
     /// A rule is for everybody.
@@ -51,7 +51,7 @@ impl Compiler {
         })
     }
 
-    /// Whom a policy of one of these pods names. An entry that can allow nothing names nobody.
+    /// Whom a policy of one of these pods names. An entry that can allow nothing names no peer.
     pub fn named(&self, Applied { namespace, policy, direction }: &Applied<'_>) -> Named {
         let mut named = Named::default();
         for family in IpFamily::ALL {

@@ -22,7 +22,7 @@ pub struct Doubt {
 }
 
 impl Compiler {
-    /// What is probably not meant: a named port that no pod has, and pods of this node that can ask no DNS server. `looks`: the most pairs of
+    /// Probable mistakes: a named port that no pod has, and pods of this node that can ask no DNS server. `looks`: the most pairs of
     /// a policy and a pod that are looked at; the policies beyond are passed over.
     pub fn doubts(&self, mut looks: usize) -> BTreeSet<Doubt> {
         let mut all = BTreeSet::new();
@@ -111,7 +111,7 @@ impl Compiler {
     }
 }
 
-/// Whether there are such pods and none of them has it, as far as all could be looked at.
+/// Whether such pods exist and all of them lack it. False if not all could be looked at.
 fn lack<'p>(
     pods: impl Iterator<Item = &'p KnownPod>,
     looks: &mut usize,

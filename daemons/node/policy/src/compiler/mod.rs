@@ -28,7 +28,7 @@ use parts::Parts;
 use selected::Cache;
 use tier::TierParts;
 
-/// The most pods that cannot be read of which the names are kept.
+/// The most names of unreadable pods that are kept.
 const MOST_UNREAD: usize = 1000;
 
 /// Takes what the watches say, and makes the rules of it.

@@ -1,4 +1,4 @@
-//! What is understood, and probably not meant.
+//! Policies that are understood, and probably a mistake.
 
 use ferrule_node_policy::model::*;
 
@@ -46,7 +46,7 @@ fn a_named_port_that_no_pod_has() {
         (peers(block("10.0.0.0/30", &[]), "http"), None),
         (peers(block("10.0.0.2/32", &[]), "http"), Some(of_peers("http"))),
         (peers(block("192.0.2.0/24", &[]), "http"), None),
-        // Nobody is selected: it may come.
+        // No pod is selected: it may come.
         (peers(pods("app=none"), "http"), None),
     ] {
         let db = named(pod("a", "db", "app=db", 2), "sql", Protocol::Tcp, 5432);

@@ -1,4 +1,4 @@
-//! The requests of the steps *own Node*, *renew* and *take*, and what is told about Nodes.
+//! The requests of the steps *own Node*, *renew* and *take*, and events about Nodes.
 
 use anyhow::{Result, bail};
 use ferrule_blocks::ledger::Claim;
@@ -14,7 +14,7 @@ use crate::api::{About, Event};
 const NODES: &str = "/api/v1/nodes";
 
 impl Api {
-    /// The Node of this name; `None` if there is none.
+    /// The Node of this name; `None` if it does not exist.
     pub(in super::super) async fn get_node(&self, name: &str) -> Result<Option<Node>> {
         let request = Request::new(NODES).get(name, &GetParams::default())?;
         match self.send::<Node>(request).await? {
