@@ -200,19 +200,21 @@ features() {
         sed -E 's/ \([^)]*\)//g' | sort -u
 }
 
-# Otherwise cargo compiles the plugins' tests, or what build scripts use, a second time for the tests of the whole workspace.
-tests_are_compiled_once() {
-    local options plugins all
+# Otherwise cargo compiles the plugins' tests, or what build scripts use, a second time for the tests of the whole workspace, and
+# checks crates for clippy, and again for their documentation.
+crates_are_compiled_once() {
+    local options plugins all documented
     mapfile -t options < <(./tests/programs.sh --packages --of plugins)
-    plugins=$(features "${options[@]}") all=$(features --workspace)
-    missing 'no' "$plugins" "$all"
-    missing 'there should be no' "$all" "$plugins"
+    plugins=$(features "${options[@]}") all=$(features --workspace) documented=$(features --workspace --edges no-dev)
+    missing 'conformance/lab/Cargo.toml: no' "$plugins" "$all"
+    missing 'conformance/lab/Cargo.toml: there should be no' "$all" "$plugins"
+    missing 'conformance/e2e/Cargo.toml: there should be no' "$all" "$documented"
 }
 
-# missing WORDS HERE THERE: the variants of crates in THERE that HERE lacks.
+# missing WORDS HERE THERE: the variants in THERE that HERE lacks, of crates that it has.
 missing() {
-    awk -F '|' -v words="$1" 'NR == FNR { known[$1]; has[$0]; next } $1 in known && !($0 in has) {
-        print "conformance/lab/Cargo.toml: " words " " $1 " with " $2 }' - <(printf '%s\n' "$3") <<<"$2"
+    awk -F '|' -v words="$1" 'NR == FNR { known[$1]; has[$0]; next } $1 in known && !($0 in has) { print words " " $1 " with " $2 }' \
+        - <(printf '%s\n' "$3") <<<"$2"
 }
 
 # They panic if the stream cannot be written, as on a full disk: remark! of cni-common does not.
@@ -293,7 +295,7 @@ other_code=$(code daemons/common/src daemons/dhcp/src daemons/nic/src daemons/ni
 violations=0
 for rule in dependencies_point_downwards daemons_are_not_linked_into_the_plugins \
     only_kernel_opens_sockets_and_enters_namespaces cni_common_knows_no_netlink \
-    crates_are_free crates_come_from_crates_io crates_come_in_one_version dependencies_are_precise tests_are_compiled_once \
+    crates_are_free crates_come_from_crates_io crates_come_in_one_version dependencies_are_precise crates_are_compiled_once \
     only_host_local_and_installation_write_files only_tun_has_unsafe nothing_panics_because_of_a_stream modules_have_no_circles files_are_short map_is_short links_resolve named_tests_exist pages_are_listed; do
     found=$("$rule")
     [ -n "$found" ] || continue
