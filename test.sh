@@ -36,7 +36,8 @@ Without a step that is all. With "all" go on:
   system    the tests of daemons, clusters and whole nodes under runtimes, beside the
             reference; the rates of bandwidth; the examples in the documentation
   kernel    in a virtual machine with Debian's kernel: the tests that cargo shows as
-            "ignored, stock kernel" or "ignored, SR-IOV", and a sample of the suite.
+            "ignored, stock kernel" or "ignored, SR-IOV", and a sample of the suite. With system, the
+            machine runs beside its tests.
             With --arch arm64 instead: the chain of plugins from ADD to DEL, with
             traffic, built for arm64, on Debian's kernel for arm64. It installs
             qemu-system-arm if that is missing
@@ -62,7 +63,7 @@ END
 say() { printf '%s\n' "$*"; }
 die() { printf 'test.sh: %s\n' "$*" >&2; exit 2; }
 
-passed=0 failed=0 remarks=() left_out=() builder=''
+passed=0 failed=0 remarks=() left_out=() builder='' guests=()
 
 # Runs a step's function and prints its time. tests() or this function counts a failure. Bash ignores errexit in a
 # function that "if" tests, so these functions check for failures themselves.
@@ -193,10 +194,11 @@ plugin_tests() { ./tests/programs.sh --of plugins 2>&1 | tee "$log.most" || ./te
 
 system() { tests system_tests; }
 
-# The rates of bandwidth want to be alone.
+# The rates of bandwidth want to be alone, and while a guest runs nothing may be compiled, as the examples in the documentation are.
 system_tests() {
     local status=0 run failed_runs=()
     ./tests/programs.sh --of system 2>&1 | tee "$log.most" || failed_runs+=(most)
+    guests_ended
     ./tests/programs.sh --test rates 2>&1 | tee "$log.rates" || failed_runs+=(rates)
     cargo test --locked --workspace --no-fail-fast --doc 2>&1 | tee "$log.doc" || failed_runs+=(doc)
     for run in "${failed_runs[@]}"; do
@@ -207,25 +209,57 @@ system_tests() {
 
 compile_system() { ./tests/programs.sh --compile && ./tests/programs.sh --compile --test rates; }
 
-# Nothing else may build meanwhile, since the guest uses this machine's files. With a kernel image that the caller names,
-# as the runner's own tests do, those tests are left out.
-kernel() {
-    local options=(${arch:+--arch "$arch"})
-    if [ "$arch" ] && ! command -v qemu-system-aarch64 >/dev/null; then
-        apt_install qemu-system-arm || { apt-get update && apt_install qemu-system-arm; } || return 1
-    fi
-    ./tests/guest.sh "${options[@]}" --download || return 1
-    [ -n "${FERRULE_GUEST_KERNEL-}" ] || tests ./tests/guest-test.sh "${options[@]}" || return 1
-    if [ "$arch" ]; then
-        tests ./tests/guest.sh "${options[@]}" sh tests/guest-chain.sh "$FERRULE_BIN_DIR"
-    else
-        tests guest_tests
-    fi
+# A guest computes, and the tests of system wait for most of their time. So guests start before these tests, with the lowest priority.
+# Nothing may build meanwhile, since a guest uses this machine's files. With a kernel image that the caller names, as the runner's
+# own tests do, those tests are left out.
+start_guests() {
+    ./tests/guest.sh --download || return 1
+    [ -n "${FERRULE_GUEST_KERNEL-}" ] || in_background guest-test
+    in_background kernel
 }
 
-guest_tests() {
-    ./tests/kernel.sh | tee "$log.guest" ||
-        ./tests/rerun.sh "$log.guest" ./tests/guest.sh --sriov env FERRULE_BIN_DIR="$FERRULE_BIN_DIR"
+# in_background NAME: starts tests/NAME.sh with the lowest priority. See outcome().
+in_background() {
+    {
+        status=0
+        setpriv --pdeathsig TERM nice -n 19 "./tests/$1.sh" >"$log.$1" 2>&1 || status=$?
+        echo "$status" >"$log.$1.status"
+    } &
+    guests+=("$!:$1")
+}
+
+# outcome NAME: waits for the end of tests/NAME.sh, also in a subshell, and prints its output, which is in $log.NAME.
+outcome() {
+    until [ -s "$log.$1.status" ]; do sleep 0.2; done
+    cat "$log.$1"
+    return "$(<"$log.$1.status")"
+}
+
+guests_ended() {
+    local guest
+    for guest in "${guests[@]}"; do outcome "${guest#*:}" >/dev/null || true; done
+}
+
+kernel() {
+    local status=0
+    if [ "$arch" ]; then
+        emulated_arm
+        return
+    fi
+    [ ${#guests[@]} -gt 0 ] || start_guests || return 1
+    [ -n "${FERRULE_GUEST_KERNEL-}" ] || tests outcome guest-test || status=1
+    tests guest_tests || status=1
+    return "$status"
+}
+
+guest_tests() { outcome kernel || ./tests/rerun.sh "$log.kernel" ./tests/guest.sh --sriov env FERRULE_BIN_DIR="$FERRULE_BIN_DIR"; }
+
+emulated_arm() {
+    command -v qemu-system-aarch64 >/dev/null || apt_install qemu-system-arm ||
+        { apt-get update && apt_install qemu-system-arm; } || return 1
+    ./tests/guest.sh --arch "$arch" --download || return 1
+    [ -n "${FERRULE_GUEST_KERNEL-}" ] || tests ./tests/guest-test.sh --arch "$arch" || return 1
+    tests ./tests/guest.sh --arch "$arch" sh tests/guest-chain.sh "$FERRULE_BIN_DIR"
 }
 
 apt_install() { DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@"; }
@@ -283,8 +317,9 @@ fi
 cd "$here"
 log=$(mktemp)
 ended() {
-    rm -rf -- "$log" "$log".*
     [ -z "$builder" ] || kill "$builder"
+    for guest in "${guests[@]}"; do kill "${guest%%:*}" 2>/dev/null || true; done
+    rm -rf -- "$log" "$log".*
 }
 trap ended EXIT
 
@@ -314,6 +349,8 @@ if [ "${wanted[system]-}" ]; then
 fi
 if [ "${wanted[system]-}" ]; then
     built
+    # If they do not start, the step kernel says so.
+    [ -z "${wanted[kernel]-}" ] || start_guests || true
     step system system || true
 fi
 if [ "${wanted[kernel]-}" ]; then

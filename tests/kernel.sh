@@ -5,6 +5,12 @@ set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# --guest LOG: one guest, with the script LOG.script. Its output goes to LOG.
+if [ "${1-}" = --guest ]; then
+    option=$(<"$2.option")
+    exec ./tests/guest.sh ${option:+"$option"} --timeout 3600 bash -c "$(<"$2.script")" >"$2" 2>&1
+fi
+
 # One version, for all plugins: requirements that depend on the kernel, that is, results, what CHECK notices, what DEL
 # removes, what stays untouched.
 sample_version=1.1.0
@@ -58,27 +64,28 @@ judged="
     $judge ${sample[*]/#/--filter } || fails suite
     $judge ${rare_plugins[*]/#/--plugin } ${rare_sample[*]/#/--filter } || fails suite"
 
-# in_guest NAME SCRIPT [OPTION ...]: starts a guest that runs this script. The output is in $log.NAME.
 log=$(mktemp) guests=()
 trap 'rm -f -- "$log" "$log".*' EXIT
-in_guest() {
-    ./tests/guest.sh "${@:3}" --timeout 3600 bash -c "$head$2$tail" >"$log.$1" 2>&1 &
-    guests+=("$!:$1")
+
+# add NAME SCRIPT [OPTION]: a guest that runs this script, with an option of guest.sh.
+add() {
+    guests+=("$log.$1")
+    printf '%s' "$head$2$tail" >"$log.$1.script"
+    printf '%s' "${3-}" >"$log.$1.option"
 }
 
-# A guest uses one core for most of its time.
 for part in "${!stock[@]}"; do
-    in_guest "stock$part" "${stock[part]}"
+    add "stock$part" "${stock[part]}"
 done
-in_guest suite "$judged"
+add suite "$judged"
 if ./tests/guest.sh --sriov --download; then
-    in_guest sriov "$sriov" --sriov
+    add sriov "$sriov" --sriov
 else
     echo "kernel.sh: REMARK skipped: the tests of SR-IOV: no qemu with the NIC igb from Debian's backports"
 fi
+# A guest uses one core for most of its time: with one guest more than there are cores, all have work.
 status=0
-for guest in "${guests[@]}"; do
-    wait "${guest%%:*}" || status=1
-    cat "$log.${guest#*:}"
-done
+printf '%s\n' "${guests[@]}" | setpriv --pdeathsig TERM xargs -n 1 -P "$(($(nproc) + 1))" \
+    setpriv --pdeathsig TERM ./tests/kernel.sh --guest || status=1
+cat "${guests[@]}"
 exit "$status"
