@@ -3,6 +3,7 @@
 set -euo pipefail
 export LC_ALL=C
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. tests/shared/policies.sh
 
 usage() {
     cat <<END
@@ -114,25 +115,8 @@ say "the API server and two daemons run"
 until_true 30 call node-1 ADD first lan 16 10.20.0.0/24
 until_true 30 call node-2 ADD first lan 16 10.20.0.0/24
 refused 'the domain lan has other ranges' call node-2 ADD other lan 8 10.20.0.0/24
-refused 'neither changed nor removed' kube admin patch addressdomain lan --type=json \
-    --patch '[{"op": "replace", "path": "/spec/ranges/0/blockSize", "value": 8}]'
-of_node_2=$(kube admin get addressblocks --field-selector spec.node=node-2 --output name)
-refused 'a claim cannot be changed' kube admin patch "$of_node_2" --type=merge --patch '{"spec": {"node": "node-1"}}'
-refused 'only for the node that it runs on' kube node-1 delete "$of_node_2"
-say "nobody changes what is fixed, and no node deletes a block of another one"
-
-# block NAME NODE SLOT: a block as an intruder would claim it, who has the daemon's token.
-block() {
-    printf '{"apiVersion": "ferrule.dev/v1alpha1", "kind": "AddressBlock", "metadata": {"name": "other.%s"}, "spec": {"domain": "other",
-        "first": "10.0.0.1", "size": 1, "node": "%s", "machine": "m", "store": "s", "network": "n", "slot": %s}}' "$1" "$2" "$3"
-}
-block first node-1 0 | kube node-1 apply --validate=false -f - >/dev/null
-block foreign node-2 1 | refused 'only for the node that it runs on' kube node-1 apply --validate=false -f -
-block last node-1 64 | refused 'as many blocks as it may have' kube node-1 apply --validate=false -f -
-# The policy's list of blocks is up to date some milliseconds after the first one was made.
-sleep 1
-block second node-1 0 | refused 'has the slot' kube node-1 apply --validate=false -f -
-say "an intruder with the token of one node has a quota"
+policies
+say "nobody changes what is fixed; an intruder with the token of one node has a quota, and deletes no block of a machine that may run"
 
 # ADDs until each container has an address, while everything restarts.
 adds() {
