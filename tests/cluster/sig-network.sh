@@ -4,10 +4,9 @@
 # shellcheck shell=bash disable=SC2154 # the caller sets them
 # shellcheck disable=SC2016 # commands in single quotes are for shells of nodes and pods
 
-# Why these tests cannot run; nothing if they can. Without the last programs some specs fail, or wait for hours.
-no_sig_network() {
+# Why tests cannot run; nothing if they can. Without the last programs some specs fail, or wait for hours.
+no_own_tests() {
     local name
-    [ "${SIG_NETWORK-}" != none ] || { echo "SIG_NETWORK=none"; return; }
     for name in e2e.test agnhost; do
         [ -x "$KUBERNETES_BIN/$name" ] || { echo "no $name in KUBERNETES_BIN"; return; }
     done
@@ -15,7 +14,13 @@ no_sig_network() {
         command -v "$name" >"$base/last" || { echo "this machine has no $name"; return; }
     done
 }
-has_sig_network() { [ -z "$(no_sig_network)" ]; }
+no_sig_network() { if [ "${SIG_NETWORK-}" = none ]; then echo "SIG_NETWORK=none"; else no_own_tests; fi; }
+no_network_policies() {
+    [ -n "${NETPOL-}" ] || { echo "NETPOL is empty"; return; }
+    [ -z "$(no_own_tests)" ] || { no_own_tests; return; }
+    "$bin_dir/ferrule-node" --help | grep -q -- --policy || echo "ferrule-node has no option --policy"
+}
+has_own_tests() { [ -z "$(no_sig_network)" ] || [ -z "$(no_network_policies)" ]; }
 
 # What they are about is not in the cluster (DNS, load balancers, SCTP, network policies), or they end what other tests need.
 left_out='DNS|LoadBalancer|Load.?balancer|SCTP|NetworkPolic|Ingress|\[Disruptive\]|\[Feature:|\[Alpha\]|FeatureGate:|\[Slow\]|\[Serial\]|IPerf|kube-dns|invalid conntrack state'
@@ -33,8 +38,8 @@ with_libraries() {
     done
 }
 
-# Its images, named as e2e.test names them.
-sig_network_images() {
+# Their images, named as e2e.test names them.
+own_images() {
     local folder=$base/images/agnhost name images
     mkdir -p "$folder"/{tmp,uploads,root,etc,usr}
     cp -a "$base/images/pod/bin" "$folder" && rm -f "$folder"/bin/{bash,curl,ss,ip} || return 1
@@ -93,13 +98,6 @@ own_tests() {
 
 # With the kube-proxy that runs, which is that by iptables.
 test_sig_network() { own_tests sig-network "${SIG_NETWORK:-\\[sig-network\\]}" "$left_out"; }
-
-# Why the tests of NetworkPolicies cannot run; nothing if they can.
-no_network_policies() {
-    [ -n "${NETPOL-}" ] || { echo "NETPOL is empty"; return; }
-    [ -z "$(no_sig_network)" ] || { no_sig_network; return; }
-    "$bin_dir/ferrule-node" --help | grep -q -- --policy || echo "ferrule-node has no option --policy"
-}
 
 test_network_policies() {
     own_tests network-policies "$NETPOL" 'SCTPConnectivity|\[Disruptive\]'
