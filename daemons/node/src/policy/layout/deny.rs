@@ -35,8 +35,11 @@ pub(super) fn chains() -> Vec<FixedChain> {
     for (direction, of) in Direction::ALL.into_iter().flat_map(|one| IpFamily::ALL.map(|of| (one, of))) {
         let note = denials::note(direction, of);
         let pod = if direction == Direction::Ingress { End::Destination } else { End::Source };
-        let count =
-            vec![read_address(pod, of), in_set(counted(direction, of)), verdict(Verdict::Jump(note.to_owned()))];
+        let count = vec![
+            read_address(pod, of),
+            in_set(counted(direction, of)),
+            verdict(Verdict::Jump(note.to_owned())),
+        ];
         let chain = |name: &str, rules| FixedChain { name: name.to_owned(), hook: None, rules, jumps: 0 };
         chains.push(chain(note, notes(direction, of)));
         let dropped = vec![count.clone(), vec![verdict(Verdict::Drop)]];
