@@ -119,7 +119,7 @@ pub(crate) fn request(family: IpFamily, index: usize, token: &Token) -> Vec<u8> 
 }
 
 /// The number of our request that this message answers.
-fn answer(family: IpFamily, bytes: &[u8], token: &Token) -> Option<u16> {
+pub(crate) fn answer(family: IpFamily, bytes: &[u8], token: &Token) -> Option<u16> {
     let (kind, message) = match family {
         // The kernel passes on the IP header too.
         IpFamily::V4 => (0, bytes.get(usize::from(bytes.first()? & 0x0f) * 4..)?),

@@ -46,7 +46,7 @@ fn solicitation(from: Mac, ip: Ipv6Addr) -> Vec<u8> {
 }
 
 /// The address that the sender of the frame says it has, and the sender.
-pub(super) fn owner(frame: &[u8]) -> Option<(IpAddr, Mac)> {
+pub fn owner(frame: &[u8]) -> Option<(IpAddr, Mac)> {
     let (ethernet, content) = frame.split_at_checked(ETHERNET)?;
     let sender = Mac(ethernet.get(6..12)?.try_into().ok()?);
     match ethernet.get(12..)?.try_into().ok()? {

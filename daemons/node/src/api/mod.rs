@@ -3,6 +3,7 @@
 
 mod client;
 mod decode;
+pub(crate) mod decoders;
 mod event;
 mod items;
 mod kind;

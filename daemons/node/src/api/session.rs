@@ -256,7 +256,7 @@ impl<K: Kind> Session<'_, K> {
 }
 
 /// Reads a line of a watch, or at least the head of its object.
-fn event<K: Kind>(line: &Line) -> Result<WatchEvent<K::Object>> {
+pub(super) fn event<K: Kind>(line: &Line) -> Result<WatchEvent<K::Object>> {
     let why = match serde_json::from_slice(line.text()) {
         Ok(event) => return Ok(event),
         Err(_) if line.is_cut() => line.too_large(),
