@@ -92,7 +92,7 @@ dependencies_point_downwards() {
             "daemons/node": [["cni-common", "kernel", "kit", "kit/part", "daemons/common", "daemons/node/policy"], ["judge", "tests"]],
             "daemons/node/policy": [["kernel", "kit/part"], []],
             "judge":      [["judge"], ["kernel"]],
-            "decoders":   [["cni-common", "kernel", "kit/kubelet", "kit/part", "plugin", "operator/inspect", "daemons/dhcp", "daemons/nic"], ["judge"]],
+            "decoders":   [["cni-common", "kernel", "kit/kubelet", "kit/part", "plugin", "operator/inspect", "daemons/dhcp", "daemons/nic", "daemons/node"], ["judge"]],
             "tests":      [["judge", "tests", "cni-common", "kernel", "kit", "kit/kubelet", "daemons/nic/proto"], ["plugin", "operator/ferrule"]]
         } as $allowed
         | .workspace_root as $root

@@ -1,4 +1,4 @@
-//! The two families of IP addresses, and addresses as the bytes of netlink messages and packet headers.
+//! The two families of IP addresses, addresses as the bytes of netlink messages and packet headers, and the checksum of these.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -63,6 +63,18 @@ pub fn from_octets(bytes: &[u8]) -> Option<IpAddr> {
     }
 }
 
+/// The Internet checksum (RFC 1071), as a header has it. After an odd number of bytes a zero is added.
+pub fn checksum(bytes: &[u8]) -> [u8; 2] {
+    let words =
+        bytes.chunks(2).map(|word| u32::from(word[0]) << 8 | u32::from(word.get(1).copied().unwrap_or(0)));
+    let mut sum: u32 = words.sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    // The folds leave 16 bits.
+    (!(sum as u16)).to_be_bytes()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -76,5 +88,13 @@ mod tests {
         }
         assert_eq!(octets([192, 0, 2, 1].into()), [192, 0, 2, 1]);
         assert_eq!(from_octets(&[192, 0, 2]), None);
+    }
+
+    #[test]
+    fn the_checksum_of_the_rfc() {
+        let example = [0, 1, 0xf2, 3, 0xf4, 0xf5, 0xf6, 0xf7];
+        assert_eq!(checksum(&example), [0x22, 0x0d]);
+        assert_eq!(checksum(&[&example[..], &[0x22, 0x0d]].concat()), [0, 0]);
+        assert_eq!((checksum(&[0xff; 4]), checksum(&[1])), ([0, 0], [0xfe, 0xff]));
     }
 }

@@ -2,14 +2,20 @@
 //!
 //! `tests/corpus.rs` replays the corpus in each run of the tests. `tests/fuzz.sh` lets libFuzzer look for new inputs.
 
+use std::collections::BTreeSet;
+
 use cni_common::spec::json::Json;
 use cni_common::spec::{CniArgs, NetConf, SpecVersion};
+use ferrule_blocks::ledger::Ledger;
+use ferrule_blocks::{plan, wire};
 use ferrule_firewall::firewalld::dbus::Numbers;
 use ferrule_kernel::conntrack::Flow;
+use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::iptables::Listing;
 use ferrule_kernel::netlink::message::{self, attrs, messages};
 use ferrule_kernel::netlink::{self, addr, features, filter, link, nsid, qdisc, route, rule, stored_route};
 use ferrule_kernel::nftables::{Chain, Element, Rule};
+use ferrule_kernel::ping;
 use ferrule_kubelet::claims;
 use ferrule_kubelet::grpc::answer::{Answer, Frame};
 use ferrule_policy_kit::isolated::Isolated;
@@ -21,8 +27,11 @@ const LONGEST: usize = 4096;
 pub type Target = fn(&[u8]);
 
 /// The decoders with the names of their folders in `corpus/`.
-pub const TARGETS: [(&str, Target); 24] = [
+pub const TARGETS: [(&str, Target); 30] = [
     ("bandwidth-alias", bandwidth_alias),
+    ("blocks-ledger", blocks_ledger),
+    ("blocks-objects", ferrule_node::decoders::block_objects),
+    ("blocks-request", blocks_request),
     ("call-log", call_log),
     ("cni-args", cni_args),
     ("claims", of_claims),
@@ -39,12 +48,15 @@ pub const TARGETS: [(&str, Target); 24] = [
     ("http2", http2),
     ("iptables-save", iptables_save),
     ("kubelet-checkpoint", kubelet_checkpoint),
+    ("kubernetes-objects", ferrule_node::decoders::objects),
     ("netlink", netlink),
     ("nftables", nftables),
     ("nic-configuration", nic_configuration),
     ("pod-resources", pod_resources),
     ("policy-comment", policy_comment),
     ("policy-isolated", policy_isolated),
+    ("policy-question", ferrule_node::decoders::policy_question),
+    ("probe", probe),
     ("resolv-conf", resolv_conf),
 ];
 
@@ -60,6 +72,27 @@ fn bandwidth_alias(bytes: &[u8]) {
     }
 }
 
+/// The file of a network's blocks. It is written as it is read.
+fn blocks_ledger(bytes: &[u8]) {
+    if let Ok(ledger) = Ledger::parse(bytes) {
+        assert_eq!(Ledger::parse(&ledger.to_text()), Ok(ledger));
+    }
+}
+
+/// A request of the plugin `shared` to `ferrule-node`, and the first block of each set that it names.
+fn blocks_request(bytes: &[u8]) {
+    let request = serde_json::from_slice::<wire::Request>(bytes);
+    let _ = serde_json::from_slice::<wire::Answer>(bytes);
+    if let Ok(wire::Request { network: Some(network), .. }) = request
+        && network.check().is_ok()
+    {
+        for set in 0..network.sets.len() {
+            let _ =
+                plan::next(&network.usual_ranges(set), plan::hint("n1", &network.network), &BTreeSet::new());
+        }
+    }
+}
+
 /// The log of calls, which `ferrule log` reads.
 fn call_log(bytes: &[u8]) {
     drop(ferrule_inspect::calls::read::parse(bytes));
@@ -70,7 +103,7 @@ fn of_claims(bytes: &[u8]) {
     let _ = claims::KubeletState::parse(bytes, claims::DRIVER).map(|state| state.of_pod("0d3c").count());
     let _ = claims::Attached::parse(bytes);
     if let Ok(record) = claims::Record::parse(bytes) {
-        let _ = ferrule_claims::plan::plan(&[record], "net", &std::collections::BTreeSet::new());
+        let _ = ferrule_claims::plan::plan(&[record], "net", &BTreeSet::new());
     }
 }
 
@@ -211,6 +244,15 @@ fn policy_isolated(bytes: &[u8]) {
     if let Some(isolated) = Isolated::decode(&String::from_utf8_lossy(bytes)) {
         assert_eq!(Isolated::decode(&isolated.encode()), Some(isolated));
     }
+}
+
+/// What hosts on a link answer: to ARP and neighbour solicitations, and to echo requests.
+fn probe(bytes: &[u8]) {
+    let _ = ferrule_kernel::probe::owner(bytes);
+    for family in IpFamily::ALL {
+        let _ = ping::answered(family, bytes);
+    }
+    ferrule_node::decoders::echo(bytes);
 }
 
 /// `/etc/resolv.conf` of a network.

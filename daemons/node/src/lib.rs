@@ -15,7 +15,7 @@
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`], [`cleanup`] and [`left_overs`] are for administrators.
 //! - [`blocks`] claims blocks of addresses for the plugin `shared`, in a process of its own.
-//! - [`daemon`] and [`arguments`] are the process.
+//! - [`daemon`] and [`arguments`] are the process. [`decoders`] is for the fuzzer.
 
 #[macro_use]
 extern crate ferrule_daemon;
@@ -27,6 +27,7 @@ pub mod cleanup;
 pub mod cluster;
 pub mod conflist;
 pub mod daemon;
+pub mod decoders;
 mod device;
 pub mod firewalls;
 mod forward_chain;

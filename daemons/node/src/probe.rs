@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use ferrule_kernel::ip::IpFamily;
+use ferrule_kernel::ip::{IpFamily, checksum};
 use ferrule_kernel::ping::HEADER;
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::UdpSocket;
@@ -113,23 +113,13 @@ pub(crate) fn request(family: IpFamily, index: usize, token: &Token) -> Vec<u8> 
     // The kernel adds the checksum of ICMPv6.
     if family == IpFamily::V4 {
         let sum = checksum(&message);
-        message[2..4].copy_from_slice(&sum.to_be_bytes());
+        message[2..4].copy_from_slice(&sum);
     }
     message
 }
 
-/// The checksum of RFC 1071 of an even number of bytes.
-fn checksum(bytes: &[u8]) -> u16 {
-    let words = bytes.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
-    // Adds the carry of each addition.
-    !words.fold(0_u16, |sum, word| {
-        let (sum, carry) = sum.overflowing_add(word);
-        sum + u16::from(carry)
-    })
-}
-
 /// The number of our request that this message answers.
-fn answer(family: IpFamily, bytes: &[u8], token: &Token) -> Option<u16> {
+pub(crate) fn answer(family: IpFamily, bytes: &[u8], token: &Token) -> Option<u16> {
     let (kind, message) = match family {
         // The kernel passes on the IP header too.
         IpFamily::V4 => (0, bytes.get(usize::from(bytes.first()? & 0x0f) * 4..)?),
@@ -163,7 +153,7 @@ mod tests {
     #[test]
     fn the_sum_with_the_checksum_is_all_ones() {
         for index in [0, 1, 0xffff] {
-            assert_eq!(checksum(&request(IpFamily::V4, index, &TOKEN)), 0);
+            assert_eq!(checksum(&request(IpFamily::V4, index, &TOKEN)), [0, 0]);
         }
     }
 }

@@ -2,6 +2,8 @@
 
 mod frame;
 
+pub use frame::owner;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, ErrorKind, Read as _};
 use std::net::IpAddr;

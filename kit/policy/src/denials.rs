@@ -44,9 +44,19 @@ pub const fn chain(direction: Direction, of: IpFamily, is_dry: bool) -> &'static
     }
 }
 
+/// The chain that notes the flow of a denied packet.
+pub const fn note(direction: Direction, of: IpFamily) -> &'static str {
+    match direction {
+        Direction::Ingress => ["note_to4", "note_to6"][of as usize],
+        Direction::Egress => ["note_from4", "note_from6"][of as usize],
+    }
+}
+
 /// Whether a chain only counts and notes what others deny.
-pub fn counts(chain: &str) -> bool {
-    ["deny_", "dry_", "note_"].iter().any(|start| chain.starts_with(start))
+pub fn counts(name: &str) -> bool {
+    places().any(|(direction, of)| {
+        [chain(direction, of, false), chain(direction, of, true), note(direction, of)].contains(&name)
+    })
 }
 
 /// A denied flow: what its packets have in common before the translation of the source and after that of the destination.

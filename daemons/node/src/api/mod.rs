@@ -3,6 +3,7 @@
 
 mod client;
 mod decode;
+pub(crate) mod decoders;
 mod event;
 mod items;
 mod kind;
@@ -37,6 +38,9 @@ pub use event::{About, Event, READY};
 
 /// The shortest pause after a failure.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// How many times as long as after failures the pauses get while the cluster lacks a kind: most clusters never have it.
+const ABSENT: u32 = 10;
 
 /// After a session that lasts so long the pauses begin anew with [`PAUSE`].
 const WORKED: Duration = Duration::from_secs(60);
@@ -165,9 +169,17 @@ async fn keep<K: Kind>(
 }
 
 /// Twice as long after each failure, and random: all nodes would come back at once otherwise.
-fn pause(attempt: u32, most: Duration) -> Duration {
-    let whole = Pauses { first: PAUSE, longest: most }.after(attempt);
-    whole.mul_f64(0.5 + random() / 2.0)
+fn pause(attempt: u32, longest: Duration) -> Duration {
+    random_pause(Pauses { first: PAUSE, longest }, attempt)
+}
+
+/// The same between two questions whether the cluster has a kind that it lacks. `longest`: the longest pause after failures.
+fn pause_without_kind(attempt: u32, longest: Duration) -> Duration {
+    random_pause(Pauses { first: longest, longest: longest.saturating_mul(ABSENT) }, attempt)
+}
+
+fn random_pause(pauses: Pauses, attempt: u32) -> Duration {
+    pauses.after(attempt).mul_f64(0.5 + random() / 2.0)
 }
 
 /// A part of a time that grows with the number of nodes, and with what each costs the API server: all of them at once would be too much.
@@ -217,6 +229,10 @@ mod tests {
         {
             let pause = pause(attempt, Duration::from_secs(30)).as_millis();
             assert!((least..=most).contains(&pause), "{attempt}: {pause}");
+        }
+        for (attempt, least, most) in [(1, 15, 30), (2, 30, 60), (5, 150, 300), (u32::MAX, 150, 300)] {
+            let pause = pause_without_kind(attempt, Duration::from_secs(30)).as_secs_f64();
+            assert!((f64::from(least)..=f64::from(most)).contains(&pause), "{attempt}: {pause}");
         }
     }
 }

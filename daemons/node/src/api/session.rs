@@ -14,7 +14,7 @@ use super::decode::Head;
 use super::items::Items;
 use super::kind::{Kind, read};
 use super::line::Line;
-use super::{pause, spread};
+use super::{pause_without_kind, spread};
 use crate::cluster::ListMetadata;
 
 /// The longest time of a whole list: 5,000 nodes of 20 kB are 100 MB.
@@ -37,8 +37,8 @@ pub(super) struct Position {
     last: Option<String>,
     /// The API server could not serve the last list from its cache.
     needs_newest: bool,
-    /// The cluster has no such kind.
-    is_absent: bool,
+    /// How often in a row the cluster had no such kind.
+    absent: u32,
 }
 
 impl Position {
@@ -70,7 +70,7 @@ pub(super) struct Session<'a, K: Kind> {
     pub(super) nodes: &'a AtomicU32,
     /// A watch that says nothing for so long is dead.
     pub(super) idle: Duration,
-    /// The longest pause between two questions whether the cluster has a kind that it lacks.
+    /// The longest pause after failures.
     pub(super) longest: Duration,
 }
 
@@ -93,7 +93,8 @@ impl<K: Kind> Session<'_, K> {
                             if self.absent(error, position).await?.is_err() {
                                 return Ok(());
                             }
-                            sleep(pause(u32::MAX, self.longest)).await;
+                            position.absent = position.absent.saturating_add(1);
+                            sleep(pause_without_kind(position.absent, self.longest)).await;
                             continue;
                         }
                         Err(error) => {
@@ -106,7 +107,7 @@ impl<K: Kind> Session<'_, K> {
                         Ok(None) => return Ok(()),
                         Ok(Some(version)) => version,
                     };
-                    if std::mem::take(&mut position.is_absent) {
+                    if std::mem::take(&mut position.absent) > 0 {
                         log!("the cluster has {} now", K::WORD);
                     }
                     (position.version, position.needs_newest) = (Some(version.clone()), false);
@@ -134,14 +135,14 @@ impl<K: Kind> Session<'_, K> {
     /// CRD that serves other versions may have objects that deny.
     async fn absent(&mut self, error: Error, position: &mut Position) -> Result<Result<(), Closed>> {
         let Some(crd) = K::CRD else { return Err(error) };
-        if !position.is_absent {
+        if position.absent == 0 {
             let served = self.connection.served(crd).await.with_context(|| format!("read the CRD {crd}"))?;
             if let Some(served) = served {
                 let served: String = served.join(", ").escape_default().take(80).collect();
                 bail!("{error:#}; the CRD {crd} exists, and serves: {served}");
             }
             log!("the cluster has no {}: asks again from time to time", K::WORD);
-            *position = Position { is_absent: true, ..Position::default() };
+            *position = Position::default();
             self.kind.begin();
             let complete = self.kind.complete();
             if self.send([complete]).await.is_err() {
@@ -255,7 +256,7 @@ impl<K: Kind> Session<'_, K> {
 }
 
 /// Reads a line of a watch, or at least the head of its object.
-fn event<K: Kind>(line: &Line) -> Result<WatchEvent<K::Object>> {
+pub(super) fn event<K: Kind>(line: &Line) -> Result<WatchEvent<K::Object>> {
     let why = match serde_json::from_slice(line.text()) {
         Ok(event) => return Ok(event),
         Err(_) if line.is_cut() => line.too_large(),

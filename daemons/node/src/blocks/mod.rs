@@ -11,6 +11,7 @@
 //! one, where the daemon of the node's network does not run. It changes nothing in the kernel; it asks by ARP and ND whether addresses are used.
 
 mod api;
+pub(crate) mod decoders;
 mod fence;
 mod figures;
 mod folder;

@@ -14,7 +14,7 @@ use ferrule_policy_kit::ask::{
 const FEW: usize = 10;
 
 /// The answer, without notes.
-pub(super) fn answer(ask: &Ask, compiler: &Compiler) -> Answer {
+pub(crate) fn answer(ask: &Ask, compiler: &Compiler) -> Answer {
     let mut answer = Answer { ferrule_policy: PROTOCOL, ..Answer::default() };
     match ask {
         Ask::Why(questions) if questions.len() > MOST => {

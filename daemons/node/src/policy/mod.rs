@@ -51,6 +51,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result};
 use ferrule_policy_kit::isolated::{self, Isolated};
 
+pub(crate) use answer::answer;
 pub use denied::Count;
 pub use how::How;
 pub use layout::mark;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, UdpSocket};
 
 use cni_lab::testing::ask;
 use cni_lab::{Place, Pod};
+use ferrule_kernel::ip::checksum;
 use serde_json::Value;
 
 use crate::lab::{Cluster, HUB, PORT, wait};
@@ -116,9 +117,8 @@ fn packed(vni: u32, mac: [u8; 6], from: &str, to: &str) -> Vec<u8> {
     let udp = [0, 9, 0, 9, 0, 8, 0, 0];
     let mut ip = vec![0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0];
     ip.extend([address(from), address(to)].concat());
-    let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
-    let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
-    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let sum = checksum(&ip);
+    ip[10..12].copy_from_slice(&sum);
     let mut packet = vec![8, 0, 0, 0];
     packet.extend((vni << 8).to_be_bytes());
     packet.extend(mac);

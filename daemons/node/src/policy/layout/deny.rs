@@ -33,12 +33,15 @@ pub(super) fn add_sets(batch: &mut Batch, of: IpFamily, is_blind: bool, mut id: 
 pub(super) fn chains() -> Vec<FixedChain> {
     let mut chains = Vec::new();
     for (direction, of) in Direction::ALL.into_iter().flat_map(|one| IpFamily::ALL.map(|of| (one, of))) {
-        let note = format!("note_{}", super::map(direction, of));
+        let note = denials::note(direction, of);
         let pod = if direction == Direction::Ingress { End::Destination } else { End::Source };
-        let count =
-            vec![read_address(pod, of), in_set(counted(direction, of)), verdict(Verdict::Jump(note.clone()))];
+        let count = vec![
+            read_address(pod, of),
+            in_set(counted(direction, of)),
+            verdict(Verdict::Jump(note.to_owned())),
+        ];
         let chain = |name: &str, rules| FixedChain { name: name.to_owned(), hook: None, rules, jumps: 0 };
-        chains.push(chain(&note, notes(direction, of)));
+        chains.push(chain(note, notes(direction, of)));
         let dropped = vec![count.clone(), vec![verdict(Verdict::Drop)]];
         chains.push(chain(denials::chain(direction, of, false), dropped));
         chains.push(chain(denials::chain(direction, of, true), vec![count]));
@@ -61,4 +64,17 @@ fn notes(direction: Direction, of: IpFamily) -> Vec<Vec<Expr>> {
     });
     let none = Expr::Immediate { to: Register::word(2 * words + 1), value: vec![0; 4] };
     with_port.into_iter().chain([note(none)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_walks_the_rules_knows_each_chain_that_only_counts() {
+        let other = super::super::chains().into_iter().filter(|chain| !denials::counts(&chain.name));
+        let counted = chains();
+        assert!(counted.iter().all(|chain| denials::counts(&chain.name)));
+        assert_eq!(other.count() + counted.len(), super::super::chains().len());
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::net::IpAddr;
 
+use ferrule_kernel::ip::{checksum, octets};
+
 pub(crate) const TCP: u8 = 6;
 pub(crate) const UDP: u8 = 17;
 pub(crate) const SCTP: u8 = 132;
@@ -21,22 +23,6 @@ pub(crate) struct Ends {
 /// The number of the protocol ICMP for this address.
 pub(crate) fn icmp_of(address: IpAddr) -> u8 {
     if address.is_ipv4() { 1 } else { ICMPV6 }
-}
-
-fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(v4) => v4.octets().into(),
-        IpAddr::V6(v6) => v6.octets().into(),
-    }
-}
-
-fn checksum(bytes: &[u8]) -> [u8; 2] {
-    let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(*pair.get(1).unwrap_or(&0)));
-    let mut sum: u32 = words.sum();
-    while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
-    }
-    (!u16::try_from(sum).unwrap()).to_be_bytes()
 }
 
 impl Ends {
