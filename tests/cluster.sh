@@ -10,6 +10,7 @@ PATH=$PATH:/usr/sbin:/sbin
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 . "$root/tests/cases.sh"
 . "$root/tests/cluster/rig.sh"
+. "$root/tests/cluster/judges.sh"
 . "$root/tests/cluster/leftovers.sh"
 . "$root/tests/cluster/nics.sh"
 . "$root/tests/cluster/power.sh"
@@ -38,6 +39,13 @@ Needs root.
                   Services and host ports; "none")
   NETPOL          a pattern of names of Kubernetes' own tests of NetworkPolicies, such as
                   Netpol, after those of SIG_NETWORK (default: none)
+  CYCLONUS        Cyclonus' program, which tries its 230 cases of NetworkPolicies (default:
+                  none); needs agnhost in KUBERNETES_BIN
+  POLICY_API      the sources of network-policy-api with conformance.test, which
+                  "go test -c ./conformance" makes: tests of ClusterNetworkPolicies
+                  (default: none); needs agnhost in KUBERNETES_BIN
+  POLICY_API_SKIP a pattern of names of these tests that do not run (default: none, but
+                  those with a part of SCTP if the kernel has none)
   FERRULE_KILLS   how often kubelet or driver is killed (default: 50)
   --keep          wait for a key before the cluster ends; its folder has the logs
 END
@@ -341,6 +349,8 @@ needed() {
     done
 }
 skip() { echo "skip  $*"; }
+# unless REASON TITLE NAME: a test, or why it is skipped.
+unless() { if [ -z "$1" ]; then cases "$3"; else skip "$2: $1"; fi; }
 
 run_case "the cluster starts" start_cluster
 start outside web busybox httpd -f -p 8000 -h /mnt/images/pod/www
@@ -366,16 +376,10 @@ cases what_leaves_the_cluster_has_the_nodes_address status_knows_the_other_node 
     a_killed_daemon_loses_no_connection a_deleted_route_comes_back pods_start_while_the_api_server_is_away \
     a_daemon_writes_its_own_annotations_and_nothing_else both_nodes_lose_power_while_the_api_server_is_away \
     a_daemon_of_the_node_knows_the_others_from_its_disk
-if [ -z "$(no_sig_network)" ]; then
-    cases sig_network
-else
-    skip "Kubernetes' own tests of networks: $(no_sig_network)"
-fi
-if [ -z "$(no_network_policies)" ]; then
-    cases network_policies
-else
-    skip "Kubernetes' own tests of NetworkPolicies: $(no_network_policies)"
-fi
+unless "$(no_sig_network)" "Kubernetes' own tests of networks" sig_network
+unless "$(no_network_policies)" "Kubernetes' own tests of NetworkPolicies" network_policies
+unless "$(no_cyclonus)" "Cyclonus' cases" cyclonus
+unless "$(no_policy_api)" "the conformance suite of network-policy-api" policy_api
 if [ "${FERRULE_KILLS-}" = 0 ]; then
     skip "the NICs: FERRULE_KILLS is 0"
 else

@@ -137,6 +137,7 @@ images() {
     image "$pod_image" "$folder" '{"Env": ["PATH=/bin"], "Cmd": ["sleep", "2147483647"]}'
     ferrule_image "$bin_dir" "$version" || return 1
     [ -z "${FERRULE_BEFORE-}" ] || ferrule_image "$FERRULE_BEFORE" before || return 1
+    [ -n "$(no_cyclonus)" ] && [ -n "$(no_policy_api)" ] || judges_images || return 1
     ! has_own_tests || own_images
 }
 
