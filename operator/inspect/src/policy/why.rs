@@ -39,7 +39,12 @@ impl FromStr for Party {
     fn from_str(text: &str) -> Result<Party, String> {
         let is_name = |part: &str| !part.is_empty() && !part.contains('/');
         match (text.parse(), text.split_once('/')) {
-            (Ok(address), _) => Ok(Party::Address(address)),
+            (Ok(address), _) => match IpAddr::to_canonical(&address) {
+                ip if ip.is_loopback() || ip.is_unspecified() => {
+                    Err("no packet with this address leaves a pod or a node".to_owned())
+                }
+                ip => Ok(Party::Address(ip)),
+            },
             (_, Some((namespace, name)))
                 if is_name(namespace) && is_name(name) && name.parse::<u8>().is_err() =>
             {
@@ -241,7 +246,7 @@ impl Asker {
             let why = error.or(self.daemon.failure.clone()).unwrap_or_default();
             let msg = format!("pod {name:?} is not known: no cached result of this node has it, and {why}");
             CniError::new(Code::InvalidConfig, msg)
-                .with_remedy("give its address: kubectl get pod -o wide shows it")
+                .with_remedy("give its address, which for a pod in the node's network is its node's: kubectl get pod -o wide shows it")
         };
         let pod = pod.filter(|pod| !pod.addresses.is_empty()).ok_or_else(unknown)?;
         if !pod.has_part {
@@ -328,9 +333,23 @@ mod tests {
     fn ends_and_ports_are_read() {
         let party = |text: &str| text.parse::<Party>();
         assert_eq!(party("10.1.0.2"), Ok(Party::Address([10, 1, 0, 2].into())));
+        assert_eq!(party("::ffff:10.1.0.2"), party("10.1.0.2"));
         assert_eq!(party("fd00::1").map(|one| matches!(one, Party::Address(_))), Ok(true));
         assert_eq!(party("shop/web-0"), Ok(Party::Pod("shop/web-0".into())));
-        for text in ["", "web", "web.shop.svc", "/web", "shop/", "shop/web/0", "10.1.0.0/24", "10.1.0.300"] {
+        for text in [
+            "",
+            "web",
+            "web.shop.svc",
+            "/web",
+            "shop/",
+            "shop/web/0",
+            "10.1.0.0/24",
+            "10.1.0.300",
+            "fe80::1%eth0",
+            "%s",
+            "127.0.0.1",
+            "::",
+        ] {
             assert!(party(text).is_err(), "{text}");
         }
         let port = |text: &str| text.parse::<Port>().map(|port| (port.number, port.protocol));
