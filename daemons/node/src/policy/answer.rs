@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ferrule_node_policy::judge::{Entry, Miss, Place, Reason as Decides, Unlike, Why, unlike, why};
 use ferrule_node_policy::model::{
     ClusterNetworkPolicy, ClusterPeer, ClusterProtocol, ClusterRule, ClusterSubject, Direction,
-    NetworkPolicy, PortValue, Rule,
+    NetworkPolicy, Port, PortValue, Rule,
 };
 use ferrule_node_policy::{Cluster, Compiler, Named};
 use ferrule_policy_kit::ask::{
@@ -128,9 +128,11 @@ fn of_entry(Entry { policy, rule, is_understood }: &Entry<'_>, direction: Direct
     let found = rules.get(*rule);
     let name = found.map(|rule| rule.name.as_str()).filter(|name| !name.is_empty());
     let name = name.map_or_else(String::new, |name| format!(" {name:?}"));
+    let action = found.map_or("", |rule| rule.action.as_str());
+    let order = format!("{action}, tier {}, priority {}", policy.tier, policy.priority);
     By {
         policy: shown("", &policy.name),
-        entry: Some(format!("{list}[{rule}]{name}")),
+        entry: Some(format!("{list}[{rule}]{name} ({order})")),
         misses: match is_understood {
             true => String::new(),
             false => format!(
@@ -193,6 +195,19 @@ fn missed_by(policy: &NetworkPolicy, entries: &[Miss], direction: Direction, end
     entries.iter().zip(rules).take(ENTRIES).enumerate().map(one).collect()
 }
 
+/// A port of a rule, such as `80/TCP`, `8000-8080/TCP`, `dns/UDP`, or `all/SCTP`.
+fn port(Port { protocol, port, end_port, unread }: &Port) -> String {
+    let number = match port {
+        Some(PortValue::Number(number)) => number.to_string(),
+        Some(PortValue::Name(name)) => name.clone(),
+        None => "all".to_owned(),
+    };
+    let end = end_port.map_or_else(String::new, |end| format!("-{end}"));
+    let protocol = protocol.as_deref().unwrap_or("TCP");
+    let unread = if unread.is_some() { " (not understood)" } else { "" };
+    format!("{number}{end}/{protocol}{unread}")
+}
+
 /// Both ends of a flow.
 struct Ends<'c> {
     cluster: &'c Cluster,
@@ -212,11 +227,10 @@ impl Ends<'_> {
         };
         let (namespace, name) = pod.unwrap_or_default();
         let peers = rule.peers.iter().enumerate();
-        let all =
-            peers.filter_map(|(number, peer)| Some((number, unlike(self.cluster, policy, peer, other)?)));
-        let all: Vec<_> = all.collect();
+        let all = peers.map(|(number, peer)| (number, unlike(self.cluster, policy, peer, other)));
+        let all: Vec<_> = all.filter(|(_, unlike)| !unlike.is_empty()).collect();
         for (number, unlike) in all.iter().take(PARTS) {
-            let why = match unlike {
+            let why = |unlike: &Unlike<'_>| match unlike {
                 Unlike::Block(cidr) => format!("{other} is not in {cidr}"),
                 Unlike::Except(cidr) => format!("{other} is in its except {cidr}"),
                 Unlike::OtherNamespace => format!(
@@ -232,7 +246,8 @@ impl Ends<'_> {
                 }
                 Unlike::Unread(why) => format!("it is not understood: {why}"),
             };
-            text += &format!("; {list}[{number}]: {why}");
+            let why: Vec<String> = unlike.iter().map(why).collect();
+            text += &format!("; {list}[{number}]: {}", why.join(", and "));
         }
         if all.len() > PARTS {
             text += &format!("; and {} more peers", all.len() - PARTS);
@@ -240,9 +255,18 @@ impl Ends<'_> {
         text
     }
 
-    /// What the names of ports in the rule mean here.
+    /// The ports of the rule, and what their names mean here.
     fn named(&self, rule: &Rule) -> String {
-        let name = |port: &ferrule_node_policy::model::Port| match &port.port {
+        let ports: Vec<String> = rule.ports.iter().take(PARTS).map(port).collect();
+        let more = match rule.ports.len().saturating_sub(PARTS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("; its ports: {}{more}", ports.join(", ")) + &self.meanings(rule)
+    }
+
+    fn meanings(&self, rule: &Rule) -> String {
+        let name = |port: &Port| match &port.port {
             Some(PortValue::Name(name)) => Some(self.meaning(name)),
             _ => None,
         };

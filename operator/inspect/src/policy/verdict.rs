@@ -87,8 +87,7 @@ pub fn verdict([from, to]: [&Place; 2], ruled: Option<&Ruled>, flow: Option<&Flo
 }
 
 /// Behind a rule with the action Pass.
-const PASSED: &str =
-    "it leaves this to NetworkPolicies and the tier Baseline, without the rules behind it in its tier";
+const PASSED: &str = "it passes this on to NetworkPolicies and the tier Baseline: the rules behind it in its tier are not asked";
 /// Behind what denies.
 const DRY: &str = "; the mode dry lets it pass, and counts it";
 

@@ -47,32 +47,33 @@ impl fmt::Display for Want<'_> {
     }
 }
 
-/// The first thing that does not fit; `None` if the peer is this address, or if selectors need a pod and no known pod has it.
+/// What does not fit: of each selector the first requirement. Empty if the peer is this address, or if selectors need a pod and no known
+/// pod has it.
 pub fn unlike<'a>(
     cluster: &'a Cluster,
     policy: &NetworkPolicy,
     peer: &'a Peer,
     address: IpAddr,
-) -> Option<Unlike<'a>> {
+) -> Vec<Unlike<'a>> {
     if let Some(why) = &peer.unread {
-        return Some(Unlike::Unread(why));
+        return vec![Unlike::Unread(why)];
     }
     if peer.block.is_some() == (peer.pods.is_some() || peer.namespaces.is_some()) {
-        return Some(Unlike::Unread("it must have either an ipBlock or selectors"));
+        return vec![Unlike::Unread("it must have either an ipBlock or selectors")];
     }
     if let Some(block) = &peer.block {
         return match in_block(block, address) {
-            Some(true) => None,
-            None => Some(Unlike::Unread("its CIDRs are not understood")),
+            Some(true) => Vec::new(),
+            None => vec![Unlike::Unread("its CIDRs are not understood")],
             Some(false) => {
                 let mut excepted = block.except.iter().filter(|one| in_cidr(one, address) == Some(true));
-                Some(excepted.next().map_or(Unlike::Block(&block.cidr), |one| Unlike::Except(one)))
+                vec![excepted.next().map_or(Unlike::Block(&block.cidr), |one| Unlike::Except(one))]
             }
         };
     }
-    let pod = cluster.at(address).next()?;
+    let Some(pod) = cluster.at(address).next() else { return Vec::new() };
     if pod.is_closed {
-        return Some(Unlike::Unread("the pod's object cannot be read"));
+        return vec![Unlike::Unread("the pod's object cannot be read")];
     }
     let of_namespace = match &peer.namespaces {
         None => (*policy.namespace != *pod.namespace).then_some(Unlike::OtherNamespace),
@@ -82,8 +83,8 @@ pub fn unlike<'a>(
             Some(labels) => lacks(selector, |key| label(labels, key)).map(Unlike::Namespace),
         },
     };
-    let of_pod = || lacks(peer.pods.as_ref()?, |key| label(&pod.labels, key)).map(Unlike::Pod);
-    of_namespace.or_else(of_pod)
+    let of_pod = peer.pods.as_ref().and_then(|pods| lacks(pods, |key| label(&pod.labels, key)));
+    of_namespace.into_iter().chain(of_pod.map(Unlike::Pod)).collect()
 }
 
 /// The first requirement that the labels do not meet.

@@ -92,8 +92,8 @@ fn each_end_names_its_policies_and_their_entries() {
     assert_eq!(
         lines(&denied),
         [
-            "NetworkPolicy shop/web ingress[0]: a peer matches, no port does; the port \"web\" of the pod at 10.0.0.1 is 8080/TCP",
-            "NetworkPolicy shop/web ingress[1]: neither a peer nor a port matches; from[0]: the pod must have app=far, and shop/client has app=client; no pod at 10.0.0.1 has a port with the name \"metrics\"",
+            "NetworkPolicy shop/web ingress[0]: a peer matches, no port does; its ports: web/TCP, 80/TCP; the port \"web\" of the pod at 10.0.0.1 is 8080/TCP",
+            "NetworkPolicy shop/web ingress[1]: neither a peer nor a port matches; from[0]: the pod must have app=far, and shop/client has app=client; its ports: metrics/TCP; no pod at 10.0.0.1 has a port with the name \"metrics\"",
             "NetworkPolicy shop/web ingress[2]: the port matches, no peer does; from[0]: 10.0.0.2 is not in 192.0.2.0/24",
         ]
     );
@@ -172,12 +172,29 @@ fn each_peer_says_what_does_not_fit() {
             Peer { namespaces: Some(team(&["sales"])), ..pods("x") },
             "from[2]: the pod must have app=x, and shop/client has app=client",
         ),
+        (
+            Peer { namespaces: Some(selector("y")), ..pods("x") },
+            "from[2]: the namespace must have app=y, and shop has no label app, and the pod must have app=x, and shop/client has app=client",
+        ),
         (block("10.0.0.0/24", "10.0.0.2/31"), "from[2]: 10.0.0.2 is in its except 10.0.0.2/31"),
         (block("10.0.0.0/24", "fd00::/64"), "from[2]: it is not understood: its CIDRs are not understood"),
         (unread, "from[2]: it is not understood: odd"),
     ] {
         assert_eq!(says(peer, 2), said);
     }
+}
+
+#[test]
+fn the_ports_of_an_entry_are_shown() {
+    let number = |port, end_port| Port { port: Some(PortValue::Number(port)), end_port, ..Port::default() };
+    let udp = Port { protocol: Some("UDP".into()), ..named_port("dns") };
+    let sctp = Port { protocol: Some("SCTP".into()), ..Port::default() };
+    let odd = Port { unread: Some("odd".into()), ..number(1, None) };
+    let all = [number(80, None), number(8000, Some(8080)), udp, sctp, odd];
+    assert_eq!(
+        all.each_ref().map(port),
+        ["80/TCP", "8000-8080/TCP", "dns/UDP", "all/SCTP", "1/TCP (not understood)"]
+    );
 }
 
 #[test]
@@ -195,6 +212,7 @@ fn the_answer_about_a_huge_policy_is_short() {
     assert_eq!(found.len(), ENTRIES);
     assert!(found[ENTRIES - 1].ends_with("; and 950 more entries of policies"), "{found:?}");
     assert_eq!(found[0].matches("has a port with the name").count(), PARTS, "{found:?}");
+    assert!(found[0].contains("its ports: p0/TCP, p1/TCP, p2/TCP and 17 more;"), "{found:?}");
 }
 
 #[test]
@@ -217,14 +235,17 @@ fn rules_of_cluster_policies_have_numbers_and_names() {
     let [client, far] = [2, 3].map(address);
     let refused = ask(&compiler, far, client, 80).ingress;
     assert_eq!(refused.reason, Reason::Refused);
-    assert_eq!(lines(&refused), ["ClusterNetworkPolicy baseline ingress[0] \"no one\": "]);
+    assert_eq!(
+        lines(&refused),
+        ["ClusterNetworkPolicy baseline ingress[0] \"no one\" (Deny, tier Baseline, priority 0): "]
+    );
     assert_eq!(refused.passed[0].policy, "ClusterNetworkPolicy admin");
     let odd = ClusterRule { peers: vec![ClusterPeer::Unknown("odd".into())], ..rule("Pass", "") };
     compiler.set_cluster_policy(policy("Admin", vec![odd]));
     assert_eq!(
         lines(&ask(&compiler, far, client, 80).ingress),
         [
-            "ClusterNetworkPolicy admin ingress[0]: it is not understood, so it denies everything in this direction: odd"
+            "ClusterNetworkPolicy admin ingress[0] (Pass, tier Admin, priority 0): it is not understood, so it denies everything in this direction: odd"
         ]
     );
 }

@@ -179,5 +179,5 @@ fn an_ended_pod_and_a_passed_rule_are_named() {
     let by =
         verdict(ends, Some(&denied(Cause::Policy, Some(Direction::Ingress))), Some(&asked)).ends.remove(1).by;
     assert_eq!(by.iter().map(|by| by.policy.as_str()).collect::<Vec<_>>(), ["first", "second"]);
-    assert!(by[0].misses.contains("leaves this") && by[1].misses.is_empty(), "{by:?}");
+    assert!(by[0].misses.contains("passes this on") && by[1].misses.is_empty(), "{by:?}");
 }
