@@ -51,7 +51,7 @@ test_policy_api() {
     local log=$base/policy-api.log crd=$POLICY_API/config/crd/standard/policy.networking.k8s.io_clusternetworkpolicies.yaml skip=${POLICY_API_SKIP-} status=0
     [ -n "$skip" ] || has_sctp || skip='SCTP|Gress|InlineCIDR'
     kubectl apply --filename - <"$crd" || return 1
-    until_true 180 knows_cluster_policies || return 1
+    until_true 330 knows_cluster_policies || return 1
     on outside env KUBECONFIG=/run/admin "$(policy_api_suite)" -test.v -test.run='^TestConformance$' ${skip:+-test.skip="^TestConformance$/($skip)"} \
         -test.timeout=90m -supported-features=ClusterNetworkPolicyNamedPorts >"$log" 2>&1 || status=1
     echo "network-policy-api: $(grep -c '^ \{8\}--- PASS' "$log") passed, $(grep -c '^ \{8\}--- FAIL' "$log") failed${skip:+, without $skip}" | tee -a "$base/measured"
@@ -60,7 +60,7 @@ test_policy_api() {
     kubectl delete --filename - <"$crd" || return 1
     return "$status"
 }
-# Both daemons ask from time to time whether the cluster has them.
+# Both daemons ask at least every five minutes whether the cluster has them.
 knows_cluster_policies() {
     local daemon
     for daemon in $(kubectl -n kube-system get pods -l app.kubernetes.io/name=ferrule-node -o name); do

@@ -113,6 +113,8 @@ pub struct Counter {
 
 /// Before the name of a pod that is denied nothing.
 const DRY: &str = "dry ";
+/// The most policies that a line names.
+const MOST_POLICIES: usize = 5;
 
 /// The comment of a pod's counter.
 pub fn comment(pod: &str, is_dry: bool) -> String {
@@ -217,10 +219,14 @@ impl fmt::Display for Denial {
         if *packets > 1 {
             write!(f, ", {packets} packets")?;
         }
-        if !policies.is_empty() {
-            write!(f, "; by {}", policies.join(", "))?;
+        if let Some((first, others)) = policies.split_first() {
+            write!(f, "; by {first}")?;
+            others.iter().take(MOST_POLICIES - 1).try_for_each(|policy| write!(f, ", {policy}"))?;
         }
-        Ok(())
+        match policies.len().saturating_sub(MOST_POLICIES) {
+            0 => Ok(()),
+            more => write!(f, " and {more} more"),
+        }
     }
 }
 
@@ -238,6 +244,20 @@ fn protocol(number: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_line_names_few_policies() {
+        let [source, destination] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
+        let flow = Flow { direction: Direction::Ingress, source, destination, protocol: 6, port: 80 };
+        let line = |count: usize| {
+            let policies = (1..=count).map(|number| format!("p{number}")).collect();
+            let (pod, peer) = Default::default();
+            Denial { flow, packets: 1, pod, peer, policies, is_dry: false }.to_string()
+        };
+        assert!(line(0).ends_with(": TCP 80") && line(1).ends_with("; by p1"));
+        assert!(line(5).ends_with("; by p1, p2, p3, p4, p5"));
+        assert!(line(1000).ends_with("; by p1, p2, p3, p4, p5 and 995 more"));
+    }
 
     #[test]
     fn a_flow_is_read_from_a_key_and_nothing_else_is_one() {

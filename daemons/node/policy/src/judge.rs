@@ -2,6 +2,7 @@
 //! no sets and no chains, and reads each policy as it stands.
 
 mod tier;
+mod unlike;
 mod why;
 
 use std::fmt;
@@ -15,6 +16,7 @@ use crate::model::{
 };
 
 use tier::Ruling;
+pub use unlike::{Unlike, Want, unlike};
 pub use why::{Entry, Explanation, Miss, Missed, Place, Reason, Why, why};
 
 /// The first packet of a connection: after the translation of its destination, before that of its source.
@@ -91,6 +93,28 @@ pub fn denying(cluster: &Cluster, pod: IpAddr, direction: Direction) -> Vec<Poli
         all.extend(baseline.into_iter().map(PolicyName::of_cluster));
     }
     all
+}
+
+/// The names of the policies that deny a packet in this direction, for one that is denied: it looks at no entry of a NetworkPolicy.
+/// Empty if it is not known.
+pub fn deniers<'a>(cluster: &'a Cluster, packet: &Packet, direction: Direction) -> Vec<PolicyName<'a>> {
+    let side = Side { cluster, packet, direction };
+    let pods: Vec<_> = cluster.at(side.own()).filter(|pod| pod.is_local()).collect();
+    let selecting: Vec<_> = pods.iter().map(|pod| side.selecting(pod)).collect();
+    let (Some(pod), Some(of_pod)) = (pods.first(), selecting.first()) else { return Vec::new() };
+    if !side.is_sure(&pods, &selecting) {
+        return Vec::new();
+    }
+    let Selecting { admin, isolating, baseline, .. } = of_pod;
+    for policies in [admin, baseline] {
+        match side.first_ruling(policies, pod) {
+            Some((policy, _, Ruling::Deny)) => return vec![PolicyName::of_cluster(policy)],
+            Some((_, _, Ruling::Accept)) => return Vec::new(),
+            Some((_, _, Ruling::Pass)) | None => {}
+        }
+    }
+    // With one of these the tier Baseline is empty.
+    isolating.iter().map(|policy| PolicyName::of(policy)).collect()
 }
 
 /// The name of a policy; without a namespace that of a ClusterNetworkPolicy.
@@ -312,17 +336,21 @@ fn selects(selector: &LabelSelector, pod: &KnownPod) -> Option<bool> {
 
 fn holds<'l>(selector: &LabelSelector, value: impl Fn(&str) -> Option<&'l str>) -> Option<bool> {
     let mut all = selector.labels.iter().all(|(key, wanted)| value(key) == Some(wanted));
-    for Expression { key, operator, values } in &selector.expressions {
-        let is_among = value(key).is_some_and(|value| values.iter().any(|one| one == value));
-        all &= match (operator.as_str(), values.is_empty()) {
-            ("In", false) => is_among,
-            ("NotIn", false) => !is_among,
-            ("Exists", true) => value(key).is_some(),
-            ("DoesNotExist", true) => value(key).is_none(),
-            _ => return None,
-        };
+    for expression in &selector.expressions {
+        all &= meets(expression, value(&expression.key))?;
     }
     Some(all)
+}
+
+fn meets(Expression { operator, values, .. }: &Expression, value: Option<&str>) -> Option<bool> {
+    let is_among = value.is_some_and(|value| values.iter().any(|one| one == value));
+    match (operator.as_str(), values.is_empty()) {
+        ("In", false) => Some(is_among),
+        ("NotIn", false) => Some(!is_among),
+        ("Exists", true) => Some(value.is_some()),
+        ("DoesNotExist", true) => Some(value.is_none()),
+        _ => None,
+    }
 }
 
 /// `None` if the block is not understood.

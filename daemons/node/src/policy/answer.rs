@@ -2,9 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
-use ferrule_node_policy::judge::{Entry, Miss, Place, Reason as Decides, Why, why};
-use ferrule_node_policy::model::{Direction, NetworkPolicy, Peer, PortValue, Rule};
+use ferrule_node_policy::judge::{Entry, Miss, Place, Reason as Decides, Unlike, Why, unlike, why};
+use ferrule_node_policy::model::{
+    ClusterNetworkPolicy, ClusterPeer, ClusterProtocol, ClusterRule, ClusterSubject, Direction,
+    NetworkPolicy, Port, PortValue, Rule,
+};
 use ferrule_node_policy::{Cluster, Compiler, Named};
 use ferrule_policy_kit::ask::{
     Answer, Applied, AppliedPolicy, Ask, By, Flow, MOST, PROTOCOL, Pod, Question, Reason, Side,
@@ -12,6 +16,12 @@ use ferrule_policy_kit::ask::{
 
 /// The most peers and blocks of a policy that are named.
 const FEW: usize = 10;
+/// The most peers, or names of ports, of an entry that are explained.
+const PARTS: usize = 3;
+/// The most entries of policies of one end that are named.
+const ENTRIES: usize = 50;
+/// How long questions are answered: this thread enforces.
+const TIME: Duration = Duration::from_secs(1);
 
 /// The answer, without notes.
 pub(crate) fn answer(ask: &Ask, compiler: &Compiler) -> Answer {
@@ -21,7 +31,16 @@ pub(crate) fn answer(ask: &Ask, compiler: &Compiler) -> Answer {
             answer.error = Some(format!("more than {MOST} questions"));
         }
         Ask::Why(questions) => {
-            answer.flows = questions.iter().map(|question| flow(compiler.cluster(), question)).collect();
+            let end = Instant::now() + TIME;
+            let one = |question| (Instant::now() < end).then(|| flow(compiler.cluster(), question));
+            answer.flows = questions.iter().map_while(one).collect();
+            if answer.flows.len() < questions.len() {
+                let found = answer.flows.len();
+                let all = questions.len();
+                answer.notes.push(format!(
+                    "the policies are many: ferrule-node has looked at {found} of {all} flows"
+                ));
+            }
         }
         Ask::Pod(name) => match pod(compiler.cluster(), name) {
             Some(pod) => answer.pod = Some(pod),
@@ -62,8 +81,13 @@ fn side(why: &Why<'_>, direction: Direction, ends: &Ends<'_>) -> Side {
         Decides::Accepted(entry) => (Reason::Accepted, vec![of_entry(entry, direction)]),
         Decides::Refused(entry) => (Reason::Refused, vec![of_entry(entry, direction)]),
         Decides::NothingAllows(all) => {
+            let count: usize = all.iter().map(|missed| missed.entries.len().max(1)).sum();
             let by = all.iter().flat_map(|missed| missed_by(missed.policy, &missed.entries, direction, ends));
-            (Reason::NothingAllows, by.collect())
+            let mut by: Vec<By> = by.take(ENTRIES).collect();
+            if let (Some(last), true) = (by.last_mut(), count > ENTRIES) {
+                last.misses += &format!("; and {} more entries of policies", count - ENTRIES);
+            }
+            (Reason::NothingAllows, by)
         }
     };
     Side {
@@ -98,16 +122,44 @@ fn of_place(Place { policy, entry, peer, port }: &Place<'_>, direction: Directio
     By { policy: shown(&policy.namespace, &policy.name), entry: Some(place), misses: String::new() }
 }
 
-fn of_entry(Entry { policy, rule }: &Entry<'_>, direction: Direction) -> By {
+fn of_entry(Entry { policy, rule, is_understood }: &Entry<'_>, direction: Direction) -> By {
     let (list, _) = words(direction);
     let rules = if direction == Direction::Ingress { &policy.ingress } else { &policy.egress };
-    let name = rules.get(*rule).map(|rule| rule.name.as_str()).filter(|name| !name.is_empty());
+    let found = rules.get(*rule);
+    let name = found.map(|rule| rule.name.as_str()).filter(|name| !name.is_empty());
     let name = name.map_or_else(String::new, |name| format!(" {name:?}"));
+    let action = found.map_or("", |rule| rule.action.as_str());
+    let order = format!("{action}, tier {}, priority {}", policy.tier, policy.priority);
     By {
         policy: shown("", &policy.name),
-        entry: Some(format!("{list}[{rule}]{name}")),
-        misses: String::new(),
+        entry: Some(format!("{list}[{rule}]{name} ({order})")),
+        misses: match is_understood {
+            true => String::new(),
+            false => format!(
+                "it is not understood, so it denies everything in this direction{}",
+                found
+                    .and_then(|rule| unread(policy, rule))
+                    .map_or_else(String::new, |why| format!(": {why}"))
+            ),
+        },
     }
+}
+
+/// Why the decoder has not understood the rule.
+fn unread<'a>(policy: &'a ClusterNetworkPolicy, rule: &'a ClusterRule) -> Option<&'a str> {
+    let of_subject = match &policy.subject {
+        ClusterSubject::Unknown(why) => Some(why),
+        ClusterSubject::Pods(_) => None,
+    };
+    let of_peers = rule.peers.iter().filter_map(|peer| match peer {
+        ClusterPeer::Unknown(why) => Some(why),
+        _ => None,
+    });
+    let of_protocols = rule.protocols.iter().filter_map(|protocol| match protocol {
+        ClusterProtocol::Unknown(why) => Some(why),
+        _ => None,
+    });
+    of_subject.into_iter().chain(of_peers).chain(of_protocols).next().map(String::as_str)
 }
 
 fn missed_by(policy: &NetworkPolicy, entries: &[Miss], direction: Direction, ends: &Ends<'_>) -> Vec<By> {
@@ -140,7 +192,20 @@ fn missed_by(policy: &NetworkPolicy, entries: &[Miss], direction: Direction, end
             }
         },
     };
-    entries.iter().zip(rules).enumerate().map(one).collect()
+    entries.iter().zip(rules).take(ENTRIES).enumerate().map(one).collect()
+}
+
+/// A port of a rule, such as `80/TCP`, `8000-8080/TCP`, `dns/UDP`, or `all/SCTP`.
+fn port(Port { protocol, port, end_port, unread }: &Port) -> String {
+    let number = match port {
+        Some(PortValue::Number(number)) => number.to_string(),
+        Some(PortValue::Name(name)) => name.clone(),
+        None => "all".to_owned(),
+    };
+    let end = end_port.map_or_else(String::new, |end| format!("-{end}"));
+    let protocol = protocol.as_deref().unwrap_or("TCP");
+    let unread = if unread.is_some() { " (not understood)" } else { "" };
+    format!("{number}{end}/{protocol}{unread}")
 }
 
 /// Both ends of a flow.
@@ -151,30 +216,61 @@ struct Ends<'c> {
 }
 
 impl Ends<'_> {
-    /// Why the other end can be no peer with any labels.
+    /// Why no peer is the other end.
     fn stranger(&self, policy: &NetworkPolicy, rule: &Rule, direction: Direction) -> String {
+        let (_, list) = words(direction);
         let other = if direction == Direction::Ingress { self.from } else { self.to };
-        let names: Vec<_> = self.cluster.names_at(other).collect();
-        let Some((namespace, name)) = names.first() else {
-            return format!("; no pod that is known has {other}: only an ipBlock matches it");
+        let pod = self.cluster.names_at(other).next();
+        let mut text = match pod {
+            None => format!("; no pod that is known has {other}: only an ipBlock matches it"),
+            Some(_) => String::new(),
         };
-        let is_own = |peer: &Peer| peer.pods.is_some() && peer.namespaces.is_none();
-        match rule.peers.iter().any(is_own) && names.iter().all(|(of, _)| *of != policy.namespace) {
-            true => format!(
-                "; a podSelector alone selects pods of namespace {}, and {namespace}/{name} is of another one",
-                policy.namespace
-            ),
-            false => String::new(),
+        let (namespace, name) = pod.unwrap_or_default();
+        let peers = rule.peers.iter().enumerate();
+        let all = peers.map(|(number, peer)| (number, unlike(self.cluster, policy, peer, other)));
+        let all: Vec<_> = all.filter(|(_, unlike)| !unlike.is_empty()).collect();
+        for (number, unlike) in all.iter().take(PARTS) {
+            let why = |unlike: &Unlike<'_>| match unlike {
+                Unlike::Block(cidr) => format!("{other} is not in {cidr}"),
+                Unlike::Except(cidr) => format!("{other} is in its except {cidr}"),
+                Unlike::OtherNamespace => format!(
+                    "a podSelector alone selects pods of namespace {}, and {namespace}/{name} is of another one",
+                    policy.namespace
+                ),
+                Unlike::NoNamespace => format!("the labels of namespace {namespace} are not known yet"),
+                Unlike::Namespace(want) => {
+                    format!("the namespace must have {}, and {namespace} {want}", want.wanted)
+                }
+                Unlike::Pod(want) => {
+                    format!("the pod must have {}, and {namespace}/{name} {want}", want.wanted)
+                }
+                Unlike::Unread(why) => format!("it is not understood: {why}"),
+            };
+            let why: Vec<String> = unlike.iter().map(why).collect();
+            text += &format!("; {list}[{number}]: {}", why.join(", and "));
         }
+        if all.len() > PARTS {
+            text += &format!("; and {} more peers", all.len() - PARTS);
+        }
+        text
     }
 
-    /// What the names of ports in the rule mean here.
+    /// The ports of the rule, and what their names mean here.
     fn named(&self, rule: &Rule) -> String {
-        let name = |port: &ferrule_node_policy::model::Port| match &port.port {
+        let ports: Vec<String> = rule.ports.iter().take(PARTS).map(port).collect();
+        let more = match rule.ports.len().saturating_sub(PARTS) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!("; its ports: {}{more}", ports.join(", ")) + &self.meanings(rule)
+    }
+
+    fn meanings(&self, rule: &Rule) -> String {
+        let name = |port: &Port| match &port.port {
             Some(PortValue::Name(name)) => Some(self.meaning(name)),
             _ => None,
         };
-        rule.ports.iter().filter_map(name).collect()
+        rule.ports.iter().filter_map(name).take(PARTS).collect()
     }
 
     fn meaning(&self, name: &str) -> String {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::Error;
 use ferrule_node_policy::Cluster;
-use ferrule_node_policy::judge::{Reason, Why, denying, why};
+use ferrule_node_policy::judge::{Packet, deniers, denying};
 use ferrule_node_policy::model::Direction;
 use ferrule_policy_kit::denials::{self, Counter, Denial, Flow, News};
 
@@ -135,7 +135,7 @@ impl Denied {
     fn look(&mut self, socket: &mut Socket, cluster: &Cluster) -> Vec<String> {
         let found = denials::flows(socket, TABLE);
         self.say(&found);
-        let new = found.map(|found| self.news.of(found)).unwrap_or_default();
+        let new = found.map(|found| in_turns(self.news.of(found))).unwrap_or_default();
         let rest = new.len().saturating_sub(MOST_LINES);
         let line = |(flow, packets): &(Flow, u64)| denial(cluster, flow, *packets).to_string();
         let mut lines: Vec<String> = new.iter().take(MOST_LINES).map(line).collect();
@@ -146,25 +146,32 @@ impl Denied {
     }
 }
 
-/// The flow with what the cluster's objects say of it now.
+/// The first flow of each pod, then the second one of each, and so on: pods with many denials do not keep the others out of the log.
+fn in_turns(flows: Vec<(Flow, u64)>) -> Vec<(Flow, u64)> {
+    let mut count = BTreeMap::<IpAddr, usize>::new();
+    let turn = |one: (Flow, u64)| {
+        let turn = count.entry(one.0.pod()).or_default();
+        *turn += 1;
+        (*turn, one)
+    };
+    let mut turns: Vec<_> = flows.into_iter().map(turn).collect();
+    turns.sort_by_key(|(turn, _)| *turn);
+    turns.into_iter().map(|(_, one)| one).collect()
+}
+
+/// The flow with what the cluster's objects say of it now. Entries of policies are not looked at: there may be 10,000 in each, and this thread enforces.
 fn denial(cluster: &Cluster, flow: &Flow, packets: u64) -> Denial {
-    let explanation = why(cluster, flow.source, flow.destination, flow.port, flow.protocol);
-    let (own, other) = match flow.direction {
-        Direction::Ingress => (&explanation.ingress, &explanation.egress),
-        Direction::Egress => (&explanation.egress, &explanation.ingress),
-    };
-    let name = |side: &Why<'_>| {
-        side.pods.first().map(|(namespace, name)| format!("{namespace}/{name}")).unwrap_or_default()
-    };
-    let policies = match &own.reason {
-        Reason::NothingAllows(missed) => missed
-            .iter()
-            .map(|one| format!("NetworkPolicy {}/{}", one.policy.namespace, one.policy.name))
-            .collect(),
-        Reason::Refused(entry) => vec![format!("ClusterNetworkPolicy {}", entry.policy.name)],
-        _ => Vec::new(),
-    };
-    Denial { flow: *flow, packets, pod: name(own), peer: name(other), policies, is_dry: own.is_dry }
+    let Flow { direction, source, destination, protocol, port } = *flow;
+    let packet = Packet { source, destination, protocol, destination_port: port };
+    let name = |address: IpAddr| cluster.name_at(address).unwrap_or_default();
+    Denial {
+        flow: *flow,
+        packets,
+        pod: name(flow.pod()),
+        peer: name(flow.peer()),
+        policies: deniers(cluster, &packet, direction).iter().map(ToString::to_string).collect(),
+        is_dry: cluster.is_dry(flow.pod()),
+    }
 }
 
 #[cfg(test)]
@@ -222,5 +229,19 @@ mod tests {
         denied.take(&[counter(1, "one", 3)], count);
         denied.take(&[counter(1, "other", 4)], count);
         assert_eq!(figures(&denied), [("", 3), ("other", 1)]);
+    }
+
+    #[test]
+    fn a_pod_with_many_denials_does_not_keep_another_out_of_the_log() {
+        let flow = |pod: u8, port: u16| {
+            let [source, destination] = [200, pod].map(|last| IpAddr::from([10, 0, 0, last]));
+            (Flow { direction: Direction::Ingress, source, destination, protocol: 6, port }, 1)
+        };
+        let mut flows: Vec<_> = (1..=10).flat_map(|pod| (1..=30).map(move |port| flow(pod, port))).collect();
+        flows.push(flow(11, 80));
+        let flows = in_turns(flows);
+        assert_eq!(flows.len(), 301);
+        assert_eq!(flows[..11].iter().filter(|(flow, _)| flow.port == 1 || flow.port == 80).count(), 11);
+        assert!(flows[11..21].iter().all(|(flow, _)| flow.port == 2), "{flows:?}");
     }
 }

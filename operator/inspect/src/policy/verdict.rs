@@ -86,6 +86,8 @@ pub fn verdict([from, to]: [&Place; 2], ruled: Option<&Ruled>, flow: Option<&Flo
     Verdict { verdict, ends, warnings }
 }
 
+/// Behind a rule with the action Pass.
+const PASSED: &str = "it passes this on to NetworkPolicies and the tier Baseline: the rules behind it in its tier are not asked";
 /// Behind what denies.
 const DRY: &str = "; the mode dry lets it pass, and counts it";
 
@@ -108,7 +110,8 @@ fn end(direction: Direction, place: &Place, ruled: Option<&Ruled>, side: Option<
         (_, _, Some(side)) => {
             let dry = if side.is_dry { DRY } else { "" };
             let why = said(side.reason).to_owned() + dry;
-            End { direction, pods, allowed: side.allows(), why, by: side.by.clone() }
+            let passed = side.passed.iter().map(|by| By { misses: PASSED.to_owned(), ..by.clone() });
+            End { direction, pods, allowed: side.allows(), why, by: passed.chain(side.by.clone()).collect() }
         }
         (Where::OtherNode(node), ..) => {
             outside(format!("its node {node:?} judges what it {does}: ask there, too"))
@@ -119,6 +122,11 @@ fn end(direction: Direction, place: &Place, ruled: Option<&Ruled>, side: Option<
         (Where::Outside, ..) => {
             outside(format!("no pod that is known has this address: nobody judges what it {does}"))
         }
+        // The daemon does not count a pod that has ended as one of this node.
+        (_, Some(Ruled { cause: Cause::EndedPod, .. }), _) if side.is_some() => End {
+            allowed: Some(false),
+            ..outside("it has ended, or its object is gone: nothing passes it any more".to_owned())
+        },
         (Where::Nobody, Some(ruled), _) => End {
             why: "no running pod is known to have this address of this node".to_owned(),
             ..by_kernel(direction, pods, ruled)

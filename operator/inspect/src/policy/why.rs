@@ -1,7 +1,7 @@
 //! Asks both sources about a connection, and puts the answer together.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -39,7 +39,12 @@ impl FromStr for Party {
     fn from_str(text: &str) -> Result<Party, String> {
         let is_name = |part: &str| !part.is_empty() && !part.contains('/');
         match (text.parse(), text.split_once('/')) {
-            (Ok(address), _) => Ok(Party::Address(address)),
+            (Ok(address), _) => match IpAddr::to_canonical(&address) {
+                ip if ip.is_loopback() || ip.is_unspecified() => {
+                    Err("no packet with this address leaves a pod or a node".to_owned())
+                }
+                ip => Ok(Party::Address(ip)),
+            },
             (_, Some((namespace, name)))
                 if is_name(namespace) && is_name(name) && name.parse::<u8>().is_err() =>
             {
@@ -206,6 +211,14 @@ pub fn explain(options: &Options) -> Result<Explanation, CniError> {
     Ok(Explanation { schema: SCHEMA, protocol, service, flows, notes, failures })
 }
 
+/// The address with which this node sends to another one. No packet is sent.
+fn source(to: IpAddr) -> Option<IpAddr> {
+    let any: IpAddr = if to.is_ipv6() { [0; 16].into() } else { [0; 4].into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((to, 9)).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
 fn pairs(from: &BTreeSet<IpAddr>, to: &BTreeSet<IpAddr>) -> Vec<(IpAddr, IpAddr)> {
     let of = |from: &IpAddr| {
         to.iter().filter(|to| to.is_ipv4() == from.is_ipv4()).map(|to| (*from, *to)).collect::<Vec<_>>()
@@ -241,7 +254,7 @@ impl Asker {
             let why = error.or(self.daemon.failure.clone()).unwrap_or_default();
             let msg = format!("pod {name:?} is not known: no cached result of this node has it, and {why}");
             CniError::new(Code::InvalidConfig, msg)
-                .with_remedy("give its address: kubectl get pod -o wide shows it")
+                .with_remedy("ask on its node, or give its address: kubectl get pod -o wide shows both. A pod that has ended, or that uses its node's network, is known on its node alone")
         };
         let pod = pod.filter(|pod| !pod.addresses.is_empty()).ok_or_else(unknown)?;
         if !pod.has_part {
@@ -288,6 +301,10 @@ impl Asker {
             Where::Outside => format!("elsewhere{}", on(place)),
         };
         let mut path = vec![format!("{} to {}", end(from), end(to))];
+        let chosen = (from.of == Where::ThisNode).then(|| source(packet.destination)).flatten();
+        if let Some(chosen) = chosen.filter(|chosen| *chosen != packet.source) {
+            path.push(format!("its source is {chosen}, if the program asks for no other one: policies at the other end judge that one"));
+        }
         let leaves = matches!(from.of, Where::Pod(_) | Where::Nobody)
             && matches!(to.of, Where::Outside | Where::OtherNode(_));
         if leaves {
@@ -328,9 +345,23 @@ mod tests {
     fn ends_and_ports_are_read() {
         let party = |text: &str| text.parse::<Party>();
         assert_eq!(party("10.1.0.2"), Ok(Party::Address([10, 1, 0, 2].into())));
+        assert_eq!(party("::ffff:10.1.0.2"), party("10.1.0.2"));
         assert_eq!(party("fd00::1").map(|one| matches!(one, Party::Address(_))), Ok(true));
         assert_eq!(party("shop/web-0"), Ok(Party::Pod("shop/web-0".into())));
-        for text in ["", "web", "web.shop.svc", "/web", "shop/", "shop/web/0", "10.1.0.0/24", "10.1.0.300"] {
+        for text in [
+            "",
+            "web",
+            "web.shop.svc",
+            "/web",
+            "shop/",
+            "shop/web/0",
+            "10.1.0.0/24",
+            "10.1.0.300",
+            "fe80::1%eth0",
+            "%s",
+            "127.0.0.1",
+            "::",
+        ] {
             assert!(party(text).is_err(), "{text}");
         }
         let port = |text: &str| text.parse::<Port>().map(|port| (port.number, port.protocol));
@@ -341,6 +372,14 @@ mod tests {
         for text in ["", "0", "65536", "http", "80/", "80/icmp", "/tcp", "80/tcp/x"] {
             assert!(port(text).is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn the_kernel_chooses_a_source() {
+        for ip in ["127.0.0.1", "::1"].map(|text| text.parse::<IpAddr>().unwrap()) {
+            assert_eq!(source(ip), Some(ip));
+        }
+        assert_eq!(source("255.255.255.255".parse().unwrap()), None, "a broadcast");
     }
 
     #[test]

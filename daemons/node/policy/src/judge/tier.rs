@@ -77,6 +77,10 @@ impl<'a> Side<'a, '_> {
         })
     }
 
+    pub(super) fn is_rule_understood(&self, policy: &'a ClusterNetworkPolicy, number: usize) -> bool {
+        self.understood(policy).nth(number).is_some_and(|(_, is_understood)| is_understood)
+    }
+
     fn is_understood(&self, rule: &ClusterRule) -> bool {
         let is_peer = |peer: &ClusterPeer| match peer {
             ClusterPeer::Pods(pods) => is_sound(pods),

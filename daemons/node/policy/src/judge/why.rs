@@ -55,6 +55,8 @@ pub enum Reason<'a> {
 pub struct Entry<'a> {
     pub policy: &'a ClusterNetworkPolicy,
     pub rule: usize,
+    /// Otherwise it denies everything.
+    pub is_understood: bool,
 }
 
 /// An entry of a NetworkPolicy: its number in `ingress` or `egress`, and which of its peers and ports match. `None` if it names none.
@@ -157,7 +159,7 @@ impl<'a> Side<'a, '_> {
         passed: &mut Vec<Entry<'a>>,
     ) -> Option<Reason<'a>> {
         let (policy, rule, ruling) = self.first_ruling(policies, pod)?;
-        let entry = Entry { policy, rule };
+        let entry = Entry { policy, rule, is_understood: self.is_rule_understood(policy, rule) };
         match ruling {
             Ruling::Accept => Some(Reason::Accepted(entry)),
             Ruling::Deny => Some(Reason::Refused(entry)),
@@ -189,30 +191,23 @@ impl<'a> Side<'a, '_> {
     }
 
     fn missed(&self, policy: &'a NetworkPolicy, pod: &KnownPod) -> Missed<'a> {
-        let is_void = |number: usize| {
+        let is_unread = super::selects(&policy.pods, pod).is_none() || policy.unread.is_some();
+        let mut pairs = 0;
+        let of = |rule: &Rule| {
+            pairs += rule.peers.len().max(1) * rule.ports.len().max(1);
             // Alone it would allow, if it is this entry that matches.
-            let mut pairs = self.entries(policy).iter().take(number + 1);
-            super::selects(&policy.pods, pod).is_none()
-                || policy.unread.is_some()
-                || pairs
-                    .try_fold(0_usize, |all, rule| {
-                        let all = all + rule.peers.len().max(1) * rule.ports.len().max(1);
-                        (all <= 10_000).then_some(all)
-                    })
-                    .is_none()
-        };
-        let of = |(number, rule): (usize, &Rule)| {
+            let is_void = is_unread || pairs > 10_000;
             let is_peer = self.rule_allows(&Rule { ports: Vec::new(), ..rule.clone() }, policy, pod);
             let is_port = self.is_some_port(&rule.ports, pod);
             match (is_peer, is_port) {
-                _ if is_void(number) => Miss::Void,
+                _ if is_void => Miss::Void,
                 (true, true) => Miss::Pair,
                 (true, false) => Miss::Port,
                 (false, true) => Miss::Peer,
                 (false, false) => Miss::Both,
             }
         };
-        Missed { policy, entries: self.entries(policy).iter().enumerate().map(of).collect() }
+        Missed { policy, entries: self.entries(policy).iter().map(of).collect() }
     }
 
     /// Whether one of the ports matches, of any peer.

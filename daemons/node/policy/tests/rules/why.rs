@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use ferrule_node_policy::Compiler;
-use ferrule_node_policy::judge::{Decision, Entry, Miss, Missed, Packet, Place, Reason, Why, judge, why};
+use ferrule_node_policy::judge::{
+    Decision, Entry, Miss, Missed, Packet, Place, Reason, Why, deniers, judge, unlike, why,
+};
 use ferrule_node_policy::model::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -68,6 +70,25 @@ impl Ground {
         }
     }
 
+    /// A peer is named as unlike if, and only if, it alone does not allow the packet.
+    fn prove_unlike(&self, policy: &NetworkPolicy, number: usize, at: (&Packet, Direction)) {
+        let (entries, other) = match at.1 {
+            Direction::Ingress => (&policy.ingress, at.0.source),
+            Direction::Egress => (&policy.egress, at.0.destination),
+        };
+        let compiler = self.with(&[], &[]);
+        let pods = compiler.cluster().names_at(other).count();
+        for peer in &entries[number].peers {
+            let one = |_: &Rule| Rule { peers: vec![peer.clone()], ports: Vec::new() };
+            let allows = self.alone(with_entry(policy, number, at.1, one), at);
+            let unlike = unlike(compiler.cluster(), policy, peer, other);
+            // Of several pods at an address the first is looked at, and a selector needs a pod.
+            if pods == 1 || peer.block.is_some() {
+                assert_eq!(unlike.is_empty(), allows, "{unlike:?}: {peer:?} in {policy:?}");
+            }
+        }
+    }
+
     fn prove_missed(&self, Missed { policy, entries }: &Missed<'_>, at: (&Packet, Direction)) {
         for (number, miss) in entries.iter().enumerate() {
             let changed = |change: fn(Rule) -> Rule| {
@@ -82,6 +103,9 @@ impl Ground {
                 Miss::Pair => [true, true],
             };
             assert_eq!([with_any_peer, with_any_port], expected, "{miss:?} in {policy:?}");
+            if *miss != Miss::Void {
+                self.prove_unlike(policy, number, at);
+            }
         }
     }
 }
@@ -126,6 +150,23 @@ proptest! {
                 prop_assert_eq!(why.is_allowed(), judge(compiler.cluster(), &packet).is_allowed());
                 ground.prove(&why.egress, (&packet, Direction::Egress));
                 ground.prove(&why.ingress, (&packet, Direction::Ingress));
+                for (of, direction) in [(&why.egress, Direction::Egress), (&why.ingress, Direction::Ingress)] {
+                    let named = deniers(compiler.cluster(), &packet, direction);
+                    let named: Vec<_> = named.iter().map(ToString::to_string).collect();
+                    match &of.reason {
+                        Reason::NothingAllows(all) => {
+                            let name = |one: &Missed<'_>| format!("NetworkPolicy {}/{}", one.policy.namespace, one.policy.name);
+                            prop_assert_eq!(named, all.iter().map(name).collect::<Vec<_>>());
+                        }
+                        Reason::Refused(Entry { policy, .. }) => {
+                            prop_assert_eq!(named, [format!("ClusterNetworkPolicy {}", policy.name)]);
+                        }
+                        Reason::NotHere | Reason::NoPolicy | Reason::TwoPods | Reason::Closed | Reason::Accepted(_) => {
+                            prop_assert!(named.is_empty(), "{:?}", named);
+                        }
+                        Reason::Itself | Reason::Allowed(_) => {}
+                    }
+                }
             }
         }
     }
@@ -190,11 +231,14 @@ fn each_reason_says_where_it_stands() {
     let passed = reason(&world, 2, 1, 80);
     assert_eq!(
         (passed.passed, passed.reason),
-        (vec![Entry { policy: &pass, rule: 0 }], Reason::Allowed(allowed))
+        (vec![Entry { policy: &pass, rule: 0, is_understood: true }], Reason::Allowed(allowed))
     );
     let deny = tier("deny", 0, &["Deny", "Accept"]);
     world.compiler.set_cluster_policy(deny.clone());
-    assert_eq!(reason(&world, 2, 1, 80).reason, Reason::Refused(Entry { policy: &deny, rule: 0 }));
+    assert_eq!(
+        reason(&world, 2, 1, 80).reason,
+        Reason::Refused(Entry { policy: &deny, rule: 0, is_understood: true })
+    );
     world.compiler.set_cluster_policy(tier("deny", 0, &["Accept"]));
     assert!(matches!(reason(&world, 2, 1, 9).reason, Reason::Accepted(Entry { rule: 0, .. })));
     world.compiler.set_pod(&pod("b", "late", "", 1));

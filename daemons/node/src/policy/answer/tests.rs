@@ -92,16 +92,16 @@ fn each_end_names_its_policies_and_their_entries() {
     assert_eq!(
         lines(&denied),
         [
-            "NetworkPolicy shop/web ingress[0]: a peer matches, no port does; the port \"web\" of the pod at 10.0.0.1 is 8080/TCP",
-            "NetworkPolicy shop/web ingress[1]: neither a peer nor a port matches; no pod at 10.0.0.1 has a port with the name \"metrics\"",
-            "NetworkPolicy shop/web ingress[2]: the port matches, no peer does",
+            "NetworkPolicy shop/web ingress[0]: a peer matches, no port does; its ports: web/TCP, 80/TCP; the port \"web\" of the pod at 10.0.0.1 is 8080/TCP",
+            "NetworkPolicy shop/web ingress[1]: neither a peer nor a port matches; from[0]: the pod must have app=far, and shop/client has app=client; its ports: metrics/TCP; no pod at 10.0.0.1 has a port with the name \"metrics\"",
+            "NetworkPolicy shop/web ingress[2]: the port matches, no peer does; from[0]: 10.0.0.2 is not in 192.0.2.0/24",
         ]
     );
     // Who is no peer, whatever its labels are.
     let outside = ask(&compiler, [203, 0, 113, 9].into(), web, 80).ingress;
     assert_eq!(
         lines(&outside)[2],
-        "NetworkPolicy shop/web ingress[2]: the port matches, no peer does; no pod that is known has 203.0.113.9: only an ipBlock matches it"
+        "NetworkPolicy shop/web ingress[2]: the port matches, no peer does; no pod that is known has 203.0.113.9: only an ipBlock matches it; from[0]: 203.0.113.9 is not in 192.0.2.0/24"
     );
     let nothing = ask(&compiler, web, client, 80).egress;
     assert_eq!(
@@ -112,7 +112,9 @@ fn each_end_names_its_policies_and_their_entries() {
     compiler.set_pod(&model::Pod { namespace: "tools".into(), ..object("client", 4, true) });
     let stranger = lines(&ask(&compiler, address(4), web, 80).ingress).remove(0);
     assert!(
-        stranger.ends_with("selects pods of namespace shop, and tools/client is of another one"),
+        stranger.contains(
+            "from[1]: a podSelector alone selects pods of namespace shop, and tools/client is of another one"
+        ),
         "{stranger}"
     );
     // A pod of another node has a name, but this node does not judge it; an address outside has none.
@@ -123,6 +125,94 @@ fn each_end_names_its_policies_and_their_entries() {
     );
     assert_eq!((elsewhere.ingress.reason, elsewhere.ingress.pods), (Reason::NotHere, Vec::new()));
     assert_eq!(ask(&compiler, web, web, 1).ingress.reason, Reason::Itself);
+}
+
+#[test]
+fn each_peer_says_what_does_not_fit() {
+    let mut compiler = compiler();
+    compiler.set_namespace(&model::Namespace {
+        name: "shop".into(),
+        labels: [("team".to_owned(), "sales".to_owned())].into(),
+        mode: None,
+    });
+    let team = |values: &[&str]| LabelSelector {
+        expressions: vec![model::Expression {
+            key: "team".into(),
+            operator: "In".into(),
+            values: values.iter().map(|value| value.to_string()).collect(),
+        }],
+        ..LabelSelector::default()
+    };
+    let namespaces = |selector| Peer { namespaces: Some(selector), ..Peer::default() };
+    let block = |cidr: &str, except: &str| Peer {
+        block: Some(model::IpBlock { cidr: cidr.into(), except: vec![except.into()] }),
+        ..Peer::default()
+    };
+    let unread = Peer { unread: Some("odd".into()), ..Peer::default() };
+    let mut says = |peer: Peer, from: u8| {
+        compiler.set_policy(NetworkPolicy {
+            namespace: "shop".into(),
+            name: "web".into(),
+            pods: selector("web"),
+            ingress: vec![Rule { peers: vec![peer.clone(); 5], ports: Vec::new() }],
+            ..NetworkPolicy::default()
+        });
+        let line = lines(&ask(&compiler, address(from), address(1), 80).ingress).remove(0);
+        let parts: Vec<&str> = line.split("; ").collect();
+        assert_eq!((parts.len(), parts[4]), (5, "and 2 more peers"), "{line}");
+        parts[3].to_owned()
+    };
+    for (peer, said) in [
+        (
+            namespaces(team(&["a", "b", "c", "d", "e", "f"])),
+            "from[2]: the namespace must have team In a b c d e and 1 more, and shop has team=sales",
+        ),
+        (namespaces(selector("x")), "from[2]: the namespace must have app=x, and shop has no label app"),
+        (
+            Peer { namespaces: Some(team(&["sales"])), ..pods("x") },
+            "from[2]: the pod must have app=x, and shop/client has app=client",
+        ),
+        (
+            Peer { namespaces: Some(selector("y")), ..pods("x") },
+            "from[2]: the namespace must have app=y, and shop has no label app, and the pod must have app=x, and shop/client has app=client",
+        ),
+        (block("10.0.0.0/24", "10.0.0.2/31"), "from[2]: 10.0.0.2 is in its except 10.0.0.2/31"),
+        (block("10.0.0.0/24", "fd00::/64"), "from[2]: it is not understood: its CIDRs are not understood"),
+        (unread, "from[2]: it is not understood: odd"),
+    ] {
+        assert_eq!(says(peer, 2), said);
+    }
+}
+
+#[test]
+fn the_ports_of_an_entry_are_shown() {
+    let number = |port, end_port| Port { port: Some(PortValue::Number(port)), end_port, ..Port::default() };
+    let udp = Port { protocol: Some("UDP".into()), ..named_port("dns") };
+    let sctp = Port { protocol: Some("SCTP".into()), ..Port::default() };
+    let odd = Port { unread: Some("odd".into()), ..number(1, None) };
+    let all = [number(80, None), number(8000, Some(8080)), udp, sctp, odd];
+    assert_eq!(
+        all.each_ref().map(port),
+        ["80/TCP", "8000-8080/TCP", "dns/UDP", "all/SCTP", "1/TCP (not understood)"]
+    );
+}
+
+#[test]
+fn the_answer_about_a_huge_policy_is_short() {
+    let mut compiler = compiler();
+    let ports: Vec<Port> = (0..20).map(|number| named_port(&format!("p{number}"))).collect();
+    compiler.set_policy(NetworkPolicy {
+        namespace: "shop".into(),
+        name: "web".into(),
+        pods: selector("web"),
+        ingress: vec![Rule { peers: vec![pods("nobody")], ports }; 1000],
+        ..NetworkPolicy::default()
+    });
+    let found = lines(&ask(&compiler, address(2), address(1), 80).ingress);
+    assert_eq!(found.len(), ENTRIES);
+    assert!(found[ENTRIES - 1].ends_with("; and 950 more entries of policies"), "{found:?}");
+    assert_eq!(found[0].matches("has a port with the name").count(), PARTS, "{found:?}");
+    assert!(found[0].contains("its ports: p0/TCP, p1/TCP, p2/TCP and 17 more;"), "{found:?}");
 }
 
 #[test]
@@ -145,8 +235,19 @@ fn rules_of_cluster_policies_have_numbers_and_names() {
     let [client, far] = [2, 3].map(address);
     let refused = ask(&compiler, far, client, 80).ingress;
     assert_eq!(refused.reason, Reason::Refused);
-    assert_eq!(lines(&refused), ["ClusterNetworkPolicy baseline ingress[0] \"no one\": "]);
+    assert_eq!(
+        lines(&refused),
+        ["ClusterNetworkPolicy baseline ingress[0] \"no one\" (Deny, tier Baseline, priority 0): "]
+    );
     assert_eq!(refused.passed[0].policy, "ClusterNetworkPolicy admin");
+    let odd = ClusterRule { peers: vec![ClusterPeer::Unknown("odd".into())], ..rule("Pass", "") };
+    compiler.set_cluster_policy(policy("Admin", vec![odd]));
+    assert_eq!(
+        lines(&ask(&compiler, far, client, 80).ingress),
+        [
+            "ClusterNetworkPolicy admin ingress[0] (Pass, tier Admin, priority 0): it is not understood, so it denies everything in this direction: odd"
+        ]
+    );
 }
 
 #[test]

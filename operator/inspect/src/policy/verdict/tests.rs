@@ -163,3 +163,21 @@ fn what_this_node_does_not_decide() {
     let nobody = verdict([&here, &place(Where::Nobody)], Some(&passes), None);
     assert!(nobody.ends[1].why.contains("no running pod"), "{nobody:?}");
 }
+
+#[test]
+fn an_ended_pod_and_a_passed_rule_are_named() {
+    let ends = [&pod("shop/a"), &pod("shop/b")];
+    let ended = denied(Cause::EndedPod, None);
+    let found = verdict(ends, Some(&ended), Some(&flow(Reason::NotHere, Reason::NoPolicy)));
+    assert_eq!([found.ends[0].allowed, found.ends[1].allowed], [Some(false), Some(true)]);
+    assert!(found.ends[0].why.contains("it has ended"), "{found:?}");
+    // Without the daemon it may be either of them.
+    assert_eq!(verdict(ends, Some(&ended), None).ends[0].allowed, None);
+    let by = |policy: &str| By { policy: policy.into(), ..By::default() };
+    let mut asked = flow(Reason::NoPolicy, Reason::Refused);
+    (asked.ingress.passed, asked.ingress.by) = (vec![by("first")], vec![by("second")]);
+    let by =
+        verdict(ends, Some(&denied(Cause::Policy, Some(Direction::Ingress))), Some(&asked)).ends.remove(1).by;
+    assert_eq!(by.iter().map(|by| by.policy.as_str()).collect::<Vec<_>>(), ["first", "second"]);
+    assert!(by[0].misses.contains("passes this on") && by[1].misses.is_empty(), "{by:?}");
+}
