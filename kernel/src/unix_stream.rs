@@ -63,13 +63,14 @@ impl Write for TimedStream {
     }
 }
 
-/// Sends one line, and reads one line of at most `longest` bytes.
+/// Sends a text as one line, and reads one line of at most `longest` bytes. The text has no line break.
 ///
 /// # Errors
 /// The server does not answer within the limit.
-pub fn exchange(path: &Path, line: &[u8], longest: u64, limit: Duration) -> io::Result<Vec<u8>> {
+pub fn exchange(path: &Path, mut text: Vec<u8>, longest: u64, limit: Duration) -> io::Result<Vec<u8>> {
     let mut stream = TimedStream::connect(SocketAddr::from_pathname(path)?, limit)?;
-    stream.write_all(line)?;
+    text.push(b'\n');
+    stream.write_all(&text)?;
     let mut answer = Vec::new();
     BufReader::new(stream.take(longest)).read_until(b'\n', &mut answer)?;
     Ok(answer)

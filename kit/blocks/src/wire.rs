@@ -67,14 +67,6 @@ impl Answer {
     }
 }
 
-/// A request or an answer as a line.
-pub fn line(message: &impl Serialize) -> Vec<u8> {
-    // Texts and numbers are always valid JSON.
-    let mut line = serde_json::to_vec(message).unwrap_or_default();
-    line.push(b'\n');
-    line
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -85,7 +77,7 @@ mod tests {
     #[test]
     fn a_request_survives_the_way() {
         let request: Request = serde_json::from_str(TEXT).unwrap();
-        assert_eq!(line(&request), format!("{TEXT}\n").into_bytes());
+        assert_eq!(serde_json::to_string(&request).unwrap(), TEXT);
         let network = request.network.unwrap();
         network.check().unwrap();
         let ledger = Ledger::new(network.clone());

@@ -212,8 +212,8 @@ pub struct AppliedPolicy {
 /// # Errors
 /// It does not answer in time, or with something else.
 pub fn ask(folder: &Path, ask: Ask, limit: Duration) -> io::Result<Answer> {
-    let request = line(&Request { ferrule_policy: PROTOCOL, ask });
-    let answer = exchange(&folder.join(SOCKET_FILE), &request, LONGEST_ANSWER, limit)?;
+    let request = serde_json::to_vec(&Request { ferrule_policy: PROTOCOL, ask })?;
+    let answer = exchange(&folder.join(SOCKET_FILE), request, LONGEST_ANSWER, limit)?;
     let answer: Answer = serde_json::from_slice(&answer)?;
     match answer.ferrule_policy {
         PROTOCOL => Ok(answer),
@@ -221,14 +221,6 @@ pub fn ask(folder: &Path, ask: Ask, limit: Duration) -> io::Result<Answer> {
             "ferrule-node speaks version {other} of the protocol, this program version {PROTOCOL}"
         ))),
     }
-}
-
-/// A request or an answer as a line.
-pub fn line(message: &impl Serialize) -> Vec<u8> {
-    // Texts and numbers are always valid JSON.
-    let mut line = serde_json::to_vec(message).unwrap_or_default();
-    line.push(b'\n');
-    line
 }
 
 #[cfg(test)]
@@ -241,7 +233,7 @@ mod tests {
         let ask = Ask::Why(vec![Question { from, to, protocol: 6, port: 80 }]);
         let text = r#"{"ferrulePolicy":1,"ask":{"why":[{"from":"10.0.0.1","to":"10.0.0.2","protocol":6,"port":80}]}}"#;
         let request = Request { ferrule_policy: PROTOCOL, ask };
-        assert_eq!(line(&request), format!("{text}\n").into_bytes());
+        assert_eq!(serde_json::to_string(&request).unwrap(), text);
         assert_eq!(serde_json::from_str::<Request>(text).unwrap(), request);
         let pods: Request = serde_json::from_str(r#"{"ferrulePolicy":1,"ask":"pods"}"#).unwrap();
         assert_eq!(pods.ask, Ask::Pods);

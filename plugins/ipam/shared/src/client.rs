@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use cni_common::spec::{CniError, Code};
-use ferrule_blocks::wire::{Answer, LONGEST, PROTOCOL, Request, line};
+use ferrule_blocks::wire::{Answer, LONGEST, PROTOCOL, Request};
 use ferrule_kernel::unix_stream;
 
 /// Sends the request and waits for the answer until the deadline.
@@ -34,5 +34,5 @@ pub fn ask(socket: &Path, request: &Request, deadline: Instant) -> Result<(), Cn
 
 fn exchange(socket: &Path, request: &Request, deadline: Instant) -> io::Result<Vec<u8>> {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    unix_stream::exchange(socket, &line(request), LONGEST, left)
+    unix_stream::exchange(socket, serde_json::to_vec(request)?, LONGEST, left)
 }
