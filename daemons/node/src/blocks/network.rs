@@ -222,7 +222,12 @@ impl Keeper {
         {
             return Err(Trouble::Failed(anyhow!("{why}")));
         }
+        let former = self.kept.ledger.clone();
         let outcome = self.work(waiting).await;
+        if self.kept.ledger != former {
+            // Some requests are carried out.
+            self.failures = 0;
+        }
         match &outcome {
             Err(Trouble::Failed(error)) => {
                 let [least, most] = PAUSE;
