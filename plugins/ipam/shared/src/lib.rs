@@ -162,15 +162,15 @@ fn attempt(shared: &Shared, attachment: &Attachment<'_>) -> Result<Attempt, CniE
         return Ok(Attempt::Needs(needs));
     }
     let wanted: Vec<IpAddr> = config.requested.iter().chain(held.iter().map(|(ip, _)| ip)).copied().collect();
-    let preferred = parts.iter().enumerate().filter_map(|(i, parts)| {
-        let last = reservations.store.last_reserved(i);
+    let last: Vec<Option<IpAddr>> = (0..parts.len()).map(|i| reservations.store.last_reserved(i)).collect();
+    let preferred = parts.iter().zip(&last).filter_map(|(parts, last)| {
         let mut known =
-            wanted.iter().chain(&last).filter_map(|ip| parts.iter().find(|part| part.contains(*ip)));
+            wanted.iter().chain(last).filter_map(|ip| parts.iter().find(|part| part.contains(*ip)));
         known.next().or(parts.first()).cloned()
     });
     let mut of_open = Config { sets: preferred.collect(), ..config.clone() };
     let mut outcome =
-        alloc::allocate_beside(&mut reservations, attachment, &of_open, held).map(Attempt::Done);
+        alloc::allocate_beside(&mut reservations, attachment, &of_open, held, &last).map(Attempt::Done);
     if outcome.is_err() {
         let (is_changed, needs) = next_blocks(&mut of_open, &parts, &reservations)?;
         if !needs.is_empty() {
@@ -260,12 +260,16 @@ fn read_ledger(shared: &Shared) -> Result<Option<Ledger>, CniError> {
 }
 
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = match file::open_own(path) {
+    let mut file = match file::open_own(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    let mut text = Vec::with_capacity(USUAL_FILE);
-    file.take(MAX_FILE).read_to_end(&mut text)?;
+    let mut text = vec![0; USUAL_FILE];
+    let read = file.read(&mut text)?;
+    text.truncate(read);
+    if read == USUAL_FILE {
+        file.take(MAX_FILE).read_to_end(&mut text)?;
+    }
     Ok(Some(text))
 }
 
