@@ -31,7 +31,7 @@ impl Api {
         let (name, params) = (claim.block.name(domain), PatchParams::default());
         let request = Request::new(BLOCKS).patch(&name, &params, &Patch::Merge(patch))?;
         match self.send::<Object>(request).await? {
-            Answer::Done(object) => match object.claim(domain) {
+            Answer::Done(object) => match object.claim(domain, &self.claimant) {
                 Some(new) if new.uid == *uid && new.boot == self.claimant.boot => Ok(Some(new)),
                 _ => bail!("the API server has not written the boot into {name}"),
             },
