@@ -221,10 +221,7 @@ impl Api {
                 "{unclaimed} blocks of a range are free: fewer than nodes that have blocks. Add a range, or end pods"
             ),
         };
-        let path = format!("/api/v1/namespaces/{}/events", event.namespace());
-        let body = serde_json::to_vec(&event.to_json(self.node()))?;
-        // It is there already: another node has made it.
-        self.send::<Value>(Request::new(path).create(&PostParams::default(), body)?).await.map(|_| ())
+        self.make(&event).await
     }
 
     /// Makes the object of a domain, or adds the ranges to it.

@@ -324,24 +324,11 @@ impl Keeper {
             };
             log!("network {network}: block {name}: {what}");
             if matches!(change, Change::Lost(_)) {
-                self.tell(
-                    self.api.node(),
-                    "AddressesLost",
-                    format!("block {name} of network {network}: {what}"),
-                );
+                let message = format!("block {name} of network {network}: {what}");
+                self.api.tell(self.api.node(), "AddressesLost", message.clone(), message);
             }
         }
         Ok(())
-    }
-
-    /// Makes an event about a Node, in a task of its own.
-    fn tell(&self, node: &str, reason: &'static str, message: String) {
-        let (api, node) = (self.api.clone(), node.to_owned());
-        tokio::spawn(async move {
-            if let Err(error) = api.tell(&node, reason, message.clone(), message).await {
-                log!("create an event about the Node {node}: {error:#}");
-            }
-        });
     }
 }
 

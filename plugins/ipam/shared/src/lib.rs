@@ -20,17 +20,18 @@ pub mod list;
 mod probe;
 
 use std::collections::BTreeSet;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::net::IpAddr;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cni_common::plugin::{AddRequest, Attachment, Plugin, StatusRequest};
+use cni_common::remark;
 use cni_common::spec::{AddResult, CniError, Code, Dns, IpConfig, SpecVersion};
 use ferrule_blocks::block::Block;
 use ferrule_blocks::ledger::{Ledger, MAX_FILE, State};
-use ferrule_blocks::wire::{Need, PROTOCOL, Request};
+use ferrule_blocks::wire::{Foreign, Need, PROTOCOL, Request};
 use ferrule_kernel::{file, sysctl};
 use ferrule_kit::check::prev_result;
 use ferrule_reservations::config::Config;
@@ -52,7 +53,7 @@ const TRIES: usize = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 /// No ledger of a few blocks is larger: one read(2) is enough.
 const USUAL_FILE: usize = 4096;
-/// How long STATUS waits for the daemon.
+/// How long STATUS, and a report to the daemon, wait for it.
 pub const STATUS: Duration = Duration::from_secs(2);
 
 fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
@@ -86,13 +87,9 @@ fn reserve_unowned(
         reservations.finish(true);
         drop(lock);
         let owners = owners?;
-        // Not `eprintln!`, which panics if standard error cannot be written.
         let said = probe::text(&owners);
-        let _ = writeln!(
-            io::stderr(),
-            "network {:?}: other hosts on {link} have {said}: put aside",
-            attachment.network
-        );
+        remark!("network {:?}: other hosts on {link} have {said}: put aside", attachment.network);
+        report(shared, &owners);
         all.extend(owners);
         if all.keys().any(|ip| shared.config.requested.contains(ip)) {
             break;
@@ -274,7 +271,19 @@ fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
 }
 
 fn request(shared: &Shared, needs: Vec<Need>) -> Request {
-    Request { ferrule_blocks: PROTOCOL, network: Some(shared.network.clone()), needs }
+    Request { ferrule_blocks: PROTOCOL, network: Some(shared.network.clone()), needs, foreign: None }
+}
+
+/// Lets the daemon make an event. It is no reason for ADD to fail.
+fn report(shared: &Shared, owners: &probe::Owners) {
+    let foreign = Foreign {
+        network: shared.network.network.clone(),
+        owners: owners.iter().map(|(ip, mac)| (*ip, mac.0)).collect(),
+    };
+    let request = Request { ferrule_blocks: PROTOCOL, foreign: Some(foreign), ..Request::default() };
+    if let Err(error) = client::ask(&shared.socket, &request, Instant::now() + STATUS) {
+        remark!("there is no event about the other hosts: {}", error.msg);
+    }
 }
 
 /// CHECK: the reservation as host-local has it, and that the address's block is still this node's.
@@ -313,6 +322,6 @@ fn can_add(call: &StatusRequest<'_>) -> Result<(), CniError> {
     if ledger.is_some_and(|ledger| ledger.open(&sysctl::boot_id()).next().is_some()) {
         return Ok(());
     }
-    let ping = Request { ferrule_blocks: PROTOCOL, network: None, needs: Vec::new() };
+    let ping = Request { ferrule_blocks: PROTOCOL, ..Request::default() };
     client::ask(&shared.socket, &ping, Instant::now() + STATUS).map_err(unavailable)
 }
