@@ -45,8 +45,20 @@ pub struct Situation {
     pub size: Size,
     /// How many ADDs wait for an address.
     pub waiting: usize,
-    /// Fewer blocks are free than nodes have one: nobody keeps a spare address.
-    pub is_scarce: bool,
+    /// How many blocks are free.
+    pub supply: Supply,
+}
+
+/// How many blocks of a range set are free. The borders lie so far apart that blocks do not go to and fro between them: if all claim a
+/// spare one in plenty, the rest is enough.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Supply {
+    /// Fewer than nodes have one: nobody keeps a spare address.
+    Scarce,
+    /// Nobody claims a spare block; who has one keeps it.
+    Enough,
+    /// Each network of a node claims a spare one.
+    Plenty,
 }
 
 /// How long a block has to be empty before it is given back.
@@ -66,7 +78,7 @@ impl Situation {
 
     /// With how few free addresses another block is claimed: a quarter of a block, but at least one address.
     fn spare(&self) -> usize {
-        if self.is_scarce { 0 } else { self.part(4).max(1) }
+        if self.supply == Supply::Scarce { 0 } else { self.part(4).max(1) }
     }
 
     /// A part of a block.
@@ -76,17 +88,18 @@ impl Situation {
 
     /// How many blocks to claim now.
     pub fn wanted(&self) -> usize {
-        let needed = match self.uses.is_empty() {
-            true => self.waiting,
-            false => self.waiting.max(self.spare()),
+        let needed = match self.supply {
+            Supply::Plenty if !self.uses.is_empty() => self.waiting.max(self.spare()),
+            _ => self.waiting,
         };
         needed.saturating_sub(self.free()).div_ceil(self.part(1)).min(MOST)
     }
 
     /// An empty block that is not needed.
     pub fn surplus(&self, patience: Patience) -> Option<Block> {
-        let time = if self.is_scarce { patience.scarce } else { patience.usual };
-        let kept = if self.is_scarce { self.waiting } else { self.waiting.max(self.spare() + self.part(2)) };
+        let is_scarce = self.supply == Supply::Scarce;
+        let time = if is_scarce { patience.scarce } else { patience.usual };
+        let kept = if is_scarce { self.waiting } else { self.waiting.max(self.spare() + self.part(2)) };
         let is_surplus = |used: &&Use| {
             let rest = self.free().saturating_sub(used.capacity);
             used.used == 0 && used.empty_for >= time && rest >= kept
@@ -100,10 +113,16 @@ pub fn next(set: &[Range], hint: u64, taken: &BTreeSet<Block>) -> Option<Block> 
     set.iter().find_map(|range| range.free_block(hint, |block| taken.contains(block)))
 }
 
-/// Whether fewer blocks of the set are free than stores have one.
-pub fn is_scarce(set: &[Range], claims: &[Claim]) -> bool {
-    let stores: BTreeSet<&str> = claims.iter().map(|claim| &*claim.store).collect();
-    unclaimed(set, claims, stores.len()) < stores.len()
+/// How many blocks of the set are free, beside how many stores, and networks of them, have one.
+pub fn supply(set: &[Range], claims: &[Claim]) -> Supply {
+    let networks: BTreeSet<_> = claims.iter().map(|claim| (&claim.store, &claim.network)).collect();
+    let stores = networks.iter().map(|(store, _)| store).collect::<BTreeSet<_>>().len();
+    let plenty = stores + networks.len();
+    match unclaimed(set, claims, plenty) {
+        few if few < stores => Supply::Scarce,
+        some if some < plenty => Supply::Enough,
+        _ => Supply::Plenty,
+    }
 }
 
 /// How many blocks of the set are free; `most` stands for more.
@@ -140,57 +159,61 @@ pub fn hint(node: &str, network: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::Supply::{Enough, Plenty, Scarce};
     use super::*;
     use crate::range::tests::range;
 
     const PATIENCE: Patience = Patience { usual: Duration::from_secs(300), scarce: Duration::from_secs(10) };
 
-    fn situation(size: u32, blocks: &[(usize, u64)], waiting: usize, is_scarce: bool) -> Situation {
+    fn situation(size: u32, blocks: &[(usize, u64)], waiting: usize, supply: Supply) -> Situation {
         let uses = blocks.iter().zip(0u8..).map(|((used, empty), n)| Use {
             block: Block::of(IpAddr::from([10, 0, n, 0]), size.try_into().unwrap()),
             capacity: size.try_into().unwrap(),
             used: *used,
             empty_for: Duration::from_secs(*empty),
         });
-        Situation { uses: uses.collect(), size: size.try_into().unwrap(), waiting, is_scarce }
+        Situation { uses: uses.collect(), size: size.try_into().unwrap(), waiting, supply }
     }
 
     #[test]
     fn a_spare_block_is_claimed_before_the_last_address_goes() {
-        for (size, blocks, waiting, is_scarce, wanted) in [
-            (32, &[][..], 0, false, 0),
-            (32, &[], 1, false, 1),
-            (32, &[], 40, false, 2),
-            (32, &[], 4000, false, 8),
-            (32, &[(24, 0)], 0, false, 0),
-            (32, &[(25, 0)], 0, false, 1),
-            (32, &[(25, 0)], 0, true, 0),
-            (32, &[(32, 0)], 1, true, 1),
-            (32, &[(32, 0), (0, 9)], 8, false, 0),
-            (1, &[(1, 0)], 0, false, 1),
-            (1, &[(1, 0)], 0, true, 0),
-            (1, &[(1, 0), (0, 0)], 0, false, 0),
-            (1, &[(1, 0), (0, 0)], 5, false, 4),
+        for (size, blocks, waiting, supply, wanted) in [
+            (32, &[][..], 0, Plenty, 0),
+            (32, &[], 1, Plenty, 1),
+            (32, &[], 40, Plenty, 2),
+            (32, &[], 4000, Plenty, 8),
+            (32, &[(24, 0)], 0, Plenty, 0),
+            (32, &[(25, 0)], 0, Plenty, 1),
+            (32, &[(25, 0)], 0, Enough, 0),
+            (32, &[(25, 0)], 0, Scarce, 0),
+            (32, &[(32, 0)], 1, Enough, 1),
+            (32, &[(32, 0)], 1, Scarce, 1),
+            (32, &[(32, 0), (0, 9)], 8, Plenty, 0),
+            (1, &[(1, 0)], 0, Plenty, 1),
+            (1, &[(1, 0)], 0, Scarce, 0),
+            (1, &[(1, 0), (0, 0)], 0, Plenty, 0),
+            (1, &[(1, 0), (0, 0)], 5, Plenty, 4),
         ] {
-            let situation = situation(size, blocks, waiting, is_scarce);
+            let situation = situation(size, blocks, waiting, supply);
             assert_eq!(situation.wanted(), wanted, "{situation:?}");
         }
     }
 
     #[test]
     fn empty_blocks_go_back_if_enough_is_left() {
-        for (size, blocks, waiting, is_scarce, surplus) in [
-            (32, &[(0, 400)][..], 0, false, None),
-            (32, &[(0, 400)], 0, true, Some(0)),
-            (32, &[(0, 5)], 0, true, None),
-            (32, &[(0, 400)], 1, true, None),
-            (32, &[(9, 0), (0, 400)], 0, false, None),
-            (32, &[(8, 0), (0, 400)], 0, false, Some(1)),
-            (32, &[(8, 0), (0, 200)], 0, false, None),
-            (1, &[(1, 0), (0, 400)], 0, false, None),
-            (1, &[(0, 400), (0, 400)], 0, false, Some(1)),
+        for (size, blocks, waiting, supply, surplus) in [
+            (32, &[(0, 400)][..], 0, Plenty, None),
+            (32, &[(0, 400)], 0, Scarce, Some(0)),
+            (32, &[(0, 5)], 0, Scarce, None),
+            (32, &[(0, 400)], 1, Scarce, None),
+            (32, &[(9, 0), (0, 400)], 0, Plenty, None),
+            (32, &[(9, 0), (0, 400)], 0, Enough, None),
+            (32, &[(8, 0), (0, 400)], 0, Plenty, Some(1)),
+            (32, &[(8, 0), (0, 200)], 0, Plenty, None),
+            (1, &[(1, 0), (0, 400)], 0, Plenty, None),
+            (1, &[(0, 400), (0, 400)], 0, Plenty, Some(1)),
         ] {
-            let situation = situation(size, blocks, waiting, is_scarce);
+            let situation = situation(size, blocks, waiting, supply);
             let expected = surplus.map(|n: usize| situation.uses[n].block);
             assert_eq!(situation.surplus(PATIENCE), expected, "{situation:?}");
             if let Some(block) = expected.filter(|_| waiting == 0) {
@@ -219,13 +242,32 @@ mod tests {
     fn scarcity_and_contradictions() {
         let set = [range("10.0.0.0/28", "10.0.0.1", "10.0.0.14", 4, &[])];
         let claims = [claim("10.0.0.0", 4, "a"), claim("10.0.0.4", 4, "b"), claim("10.0.0.8", 4, "b")];
-        assert!(!is_scarce(&set, &claims[..2]) && is_scarce(&set, &claims) && !is_scarce(&set, &[]));
+        let supplies = [0, 1, 2, 3].map(|count| supply(&set, &claims[..count]));
+        assert_eq!(supplies, [Plenty, Plenty, Enough, Scarce]);
         assert_eq!([9, 1].map(|most| unclaimed(&set, &claims[..2], most)), [2, 1]);
         let other = [claim("10.0.0.8", 8, "c"), claim("10.9.0.0", 8, "c"), claim("10.0.0.12", 2, "c")];
         assert_eq!(contradiction(&set, &claims), None);
         assert_eq!(contradiction(&set, &other[..1]), Some(&other[0]));
         assert_eq!(contradiction(&set, &other[1..2]), None);
         assert_eq!(contradiction(&set, &other[1..]), Some(&other[2]));
+    }
+
+    /// What all nodes claim in plenty they need not give back.
+    #[test]
+    fn spare_blocks_do_not_go_to_and_fro() {
+        for (nodes, last) in (1..5).flat_map(|nodes| (nodes..40).map(move |last| (nodes, last))) {
+            let set = [range("10.0.0.0/24", "10.0.0.0", &format!("10.0.0.{last}"), 1, &[])];
+            let first: Vec<Claim> =
+                (0..nodes).map(|n| claim(&format!("10.0.0.{n}"), 1, &format!("{n}"))).collect();
+            let spare = first.iter().zip(nodes..).map(|(claim, n)| Claim {
+                block: Block::of(IpAddr::from([10, 0, 0, n]), 1.try_into().unwrap()),
+                ..claim.clone()
+            });
+            if supply(&set, &first) == Plenty {
+                let all: Vec<Claim> = first.iter().cloned().chain(spare).collect();
+                assert_ne!(supply(&set, &all), Scarce, "{nodes} nodes, the last address is {last}");
+            }
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What the plugin and the daemon say to each other over the Unix socket: one request and one answer for each connection, both a JSON
 //! object in one line.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
@@ -26,8 +27,17 @@ pub enum Need {
     Address(IpAddr),
 }
 
-/// A request of the plugin.
+/// Addresses of a network that ADD was about to give, and the MAC addresses of the hosts that have them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Foreign {
+    /// The network's name.
+    pub network: String,
+    /// The hosts.
+    pub owners: BTreeMap<IpAddr, [u8; 6]>,
+}
+
+/// A request of the plugin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request {
     /// [`PROTOCOL`].
@@ -38,6 +48,9 @@ pub struct Request {
     /// What it lacks.
     #[serde(default)]
     pub needs: Vec<Need>,
+    /// What the daemon is to report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<Foreign>,
 }
 
 /// An answer of the daemon.

@@ -29,10 +29,11 @@ pub fn allocate(
     config: &Config,
 ) -> Result<Vec<IpConfig>, CniError> {
     let held = reservations.of(attachment)?;
-    allocate_beside(reservations, attachment, config, held)
+    allocate_beside(reservations, attachment, config, held, &[])
 }
 
-/// As [`allocate`], for a caller that knows what [`Reservations::of`] says of the attachment.
+/// As [`allocate`], for a caller that knows what [`Reservations::of`] says of the attachment, and [`Store::last_reserved`] of the first
+/// sets.
 ///
 /// # Errors
 /// As [`allocate`].
@@ -41,8 +42,9 @@ pub fn allocate_beside(
     attachment: &Attachment<'_>,
     config: &Config,
     held: Vec<Reservation>,
+    last: &[Option<IpAddr>],
 ) -> Result<Vec<IpConfig>, CniError> {
-    let mut attempt = Attempt { reservations, attachment, held, reserved: Vec::new() };
+    let mut attempt = Attempt { reservations, attachment, held, last, reserved: Vec::new() };
     attempt.reserve_in_all_sets(config).inspect_err(|_| attempt.undo())
 }
 
@@ -50,6 +52,7 @@ struct Attempt<'a> {
     reservations: &'a mut Reservations,
     attachment: &'a Attachment<'a>,
     held: Vec<Reservation>,
+    last: &'a [Option<IpAddr>],
     reserved: Vec<IpAddr>,
 }
 
@@ -146,7 +149,7 @@ impl Attempt<'_> {
         set: &RangeSet,
         pending: &mut PendingFile,
     ) -> Result<IpAddr, CniError> {
-        let last = self.store().last_reserved(i);
+        let last = self.last.get(i).copied().unwrap_or_else(|| self.store().last_reserved(i));
         let mut candidates = set.candidates(last);
         for ip in candidates.by_ref().take(TRIES) {
             if self.store().reserve(pending, ip)? {

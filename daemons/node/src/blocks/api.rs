@@ -125,7 +125,11 @@ impl Api {
 
     async fn list_with(&self, domain: &str, labels: &str) -> Result<Vec<Claim>> {
         let found = self.pages::<Object>(BLOCKS, ListParams::default().labels(labels)).await?;
-        Ok(found.ok_or_else(no_kind)?.into_iter().filter_map(|object| object.claim(domain)).collect())
+        Ok(found
+            .ok_or_else(no_kind)?
+            .into_iter()
+            .filter_map(|object| object.claim(domain, &self.claimant))
+            .collect())
     }
 
     /// The objects of a kind; `None` if the API server does not know the kind.
@@ -163,7 +167,7 @@ impl Api {
     pub(super) async fn get(&self, block: Block, domain: &str) -> Result<Option<Claim>> {
         let request = Request::new(BLOCKS).get(&block.name(domain), &GetParams::default())?;
         match self.send::<Object>(request).await? {
-            Answer::Done(object) => Ok(object.claim(domain)),
+            Answer::Done(object) => Ok(object.claim(domain, &self.claimant)),
             _ => Ok(None),
         }
     }
@@ -179,7 +183,7 @@ impl Api {
         let object = object::block(block, domain, network, slot, &self.claimant);
         let request = Request::new(BLOCKS).create(&PostParams::default(), serde_json::to_vec(&object)?)?;
         match self.send::<Object>(request).await? {
-            Answer::Done(object) => match object.claim(domain) {
+            Answer::Done(object) => match object.claim(domain, &self.claimant) {
                 Some(claim) if claim.block == block && claim.store == self.claimant.store => {
                     Ok(Created::Done(claim))
                 }
@@ -217,10 +221,7 @@ impl Api {
                 "{unclaimed} blocks of a range are free: fewer than nodes that have blocks. Add a range, or end pods"
             ),
         };
-        let path = format!("/api/v1/namespaces/{}/events", event.namespace());
-        let body = serde_json::to_vec(&event.to_json(self.node()))?;
-        // It is there already: another node has made it.
-        self.send::<Value>(Request::new(path).create(&PostParams::default(), body)?).await.map(|_| ())
+        self.make(&event).await
     }
 
     /// Makes the object of a domain, or adds the ranges to it.

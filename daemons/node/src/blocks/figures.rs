@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use cni_common::line::Line;
 use ferrule_blocks::ledger::{Claim, Ledger, State};
-use ferrule_blocks::plan::{Situation, unclaimed};
+use ferrule_blocks::plan::{Situation, Supply, unclaimed};
 use ferrule_daemon::Metrics;
 
 use crate::serve::Pages;
@@ -47,7 +47,7 @@ impl Row {
                 .map(|set| unclaimed(&ledger.network.usual_ranges(set), claims, MOST))
                 .min()
                 .unwrap_or_default(),
-            is_scarce: sets.iter().any(|set| set.is_scarce),
+            is_scarce: sets.iter().any(|set| set.supply == Supply::Scarce),
             open: ledger.open(boot).count(),
             closed: ledger.blocks(State::Closed).count(),
             lost: ledger.blocks(State::Lost).count(),
@@ -161,13 +161,9 @@ mod tests {
         let claims = ["10.0.0.0", "10.0.0.4", "fd00::4"].map(claim);
         ledger.compare(&claims, "s", "boot", |_| false);
         ledger.close(&claims[1].block);
-        let set = |is_scarce, waiting| Situation {
-            uses: Vec::new(),
-            size: 4.try_into().unwrap(),
-            waiting,
-            is_scarce,
-        };
-        let row = Row::new(&ledger, "boot", &[set(true, 0), set(false, 0)], &claims, None);
+        let set =
+            |supply, waiting| Situation { uses: Vec::new(), size: 4.try_into().unwrap(), waiting, supply };
+        let row = Row::new(&ledger, "boot", &[set(Supply::Scarce, 0), set(Supply::Plenty, 0)], &claims, None);
         let expected = Row { unclaimed: 2, is_scarce: true, open: 2, closed: 1, ..Row::default() };
         assert_eq!(row, expected);
         assert_eq!(Row::new(&ledger, "other", &[], &[], None).unclaimed, 4);

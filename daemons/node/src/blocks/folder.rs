@@ -98,6 +98,18 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    /// The addresses in use. ADDs go on meanwhile: what depends on them for good looks again under the lock.
+    pub(super) async fn used(&self) -> Result<BTreeSet<IpAddr>> {
+        let store = self.store();
+        let used = tokio::task::spawn_blocking(move || store.addresses()).await?;
+        Ok(used.map_err(|error| anyhow!(error.msg))?.into_iter().collect())
+    }
+
+    fn store(&self) -> Store {
+        let network = &self.ledger.network;
+        Store::new(network.data_dir.join(&network.network))
+    }
+
     /// Takes the lock of the network's store, and lets `work` change the ledger: it gets the addresses in use. When this returns, the
     /// changes are on the disk. After an error the ledger is as it is there.
     pub(super) async fn change<T: Send + 'static>(
@@ -115,8 +127,7 @@ impl Kept {
     }
 
     fn locked<T>(&mut self, work: impl FnOnce(&mut Ledger, &BTreeSet<IpAddr>) -> T) -> Result<T> {
-        let network = &self.ledger.network;
-        let store = Store::new(network.data_dir.join(&network.network));
+        let store = self.store();
         store.create().map_err(|error| anyhow!(error.msg))?;
         let _lock = store.lock().map_err(|error| anyhow!(error.msg))?;
         let used = store.addresses().map_err(|error| anyhow!(error.msg))?.into_iter().collect();

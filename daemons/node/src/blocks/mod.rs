@@ -26,11 +26,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use cni_common::line::Line;
 use cni_common::spec::Code;
 use ferrule_blocks::ledger::{Ledger, Network};
 use ferrule_blocks::plan::{Patience, hint};
-use ferrule_blocks::wire::{Failure, Request};
+use ferrule_blocks::wire::{Failure, Foreign, Request};
 use ferrule_daemon::{asked, node_name};
+use ferrule_kernel::netlink::Mac;
 use ferrule_kernel::sysctl;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -48,6 +50,9 @@ use crate::serve;
 const NETWORKS: usize = 256;
 /// The most ADDs that wait for one network.
 const QUEUE: usize = 1024;
+
+/// The most addresses of a report.
+const OWNERS: usize = 16;
 
 /// Runs until SIGTERM. The blocks stay.
 ///
@@ -126,6 +131,9 @@ impl Keepers {
 
     /// Passes a request on to the task of its network.
     fn pass(&mut self, request: Request, answer: Reply) {
+        if let Some(foreign) = request.foreign {
+            self.report(&foreign);
+        }
         let Some(network) = request.network else {
             let _ = answer.send(Ok(()));
             return;
@@ -133,6 +141,17 @@ impl Keepers {
         if let Err((refusal, answer)) = self.queue(network, request.needs, answer) {
             // The plugin may have given up.
             let _ = answer.send(Err(refusal));
+        }
+    }
+
+    /// Makes an event for each address that another host has, once.
+    fn report(&self, Foreign { network, owners }: &Foreign) {
+        for (ip, mac) in owners.iter().take(OWNERS) {
+            let (fault, mac) = (format!("{network} {ip}"), Mac(*mac));
+            let message = Line::new(format_args!(
+                "network {network}: {ip} answers on the link, from {mac}; ADD has put it aside"
+            ));
+            self.api.tell(self.api.node(), "AddressesInUse", fault, message.to_string());
         }
     }
 

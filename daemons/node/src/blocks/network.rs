@@ -222,7 +222,12 @@ impl Keeper {
         {
             return Err(Trouble::Failed(anyhow!("{why}")));
         }
+        let former = self.kept.ledger.clone();
         let outcome = self.work(waiting).await;
+        if self.kept.ledger != former {
+            // Some requests are carried out.
+            self.failures = 0;
+        }
         match &outcome {
             Err(Trouble::Failed(error)) => {
                 let [least, most] = PAUSE;
@@ -319,24 +324,11 @@ impl Keeper {
             };
             log!("network {network}: block {name}: {what}");
             if matches!(change, Change::Lost(_)) {
-                self.tell(
-                    self.api.node(),
-                    "AddressesLost",
-                    format!("block {name} of network {network}: {what}"),
-                );
+                let message = format!("block {name} of network {network}: {what}");
+                self.api.tell(self.api.node(), "AddressesLost", message.clone(), message);
             }
         }
         Ok(())
-    }
-
-    /// Makes an event about a Node, in a task of its own.
-    fn tell(&self, node: &str, reason: &'static str, message: String) {
-        let (api, node) = (self.api.clone(), node.to_owned());
-        tokio::spawn(async move {
-            if let Err(error) = api.tell(&node, reason, message.clone(), message).await {
-                log!("create an event about the Node {node}: {error:#}");
-            }
-        });
     }
 }
 

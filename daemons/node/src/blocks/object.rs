@@ -63,15 +63,19 @@ struct Spec {
 }
 
 impl Object {
-    /// The claim; `None` if name and content of the object contradict each other.
-    pub(super) fn claim(self, domain: &str) -> Option<Claim> {
+    /// The claim; `None` if name and content of the object contradict each other. One that names the folder of the reader and another
+    /// node is foreign: it has no store. The policies let its node change and delete it, and not the reader's.
+    pub(super) fn claim(self, domain: &str, reader: &Claimant) -> Option<Claim> {
         let spec: Spec = serde_json::from_value(self.spec).ok()?;
         let block = Block { first: spec.first, size: spec.size };
         let is_valid =
             spec.domain == domain && block.is_aligned() && block.name(domain) == self.metadata.name;
         let Metadata { uid, resource_version: version, mut annotations, .. } = self.metadata;
         let boot = annotations.remove(BOOT).unwrap_or_default();
-        let Spec { node, machine, store, network, slot, .. } = spec;
+        let Spec { node, machine, mut store, network, slot, .. } = spec;
+        if store == reader.store && node != reader.node {
+            store.clear();
+        }
         is_valid.then_some(Claim { block, uid, version, node, machine, store, network, boot, slot })
     }
 }
@@ -152,10 +156,16 @@ mod tests {
         let mut object = block(one, "lan", "net", 7, &claimant);
         object["metadata"]["uid"] = "u".into();
         object["metadata"]["resourceVersion"] = "7".into();
-        let read = |object: &Value| serde_json::from_value::<Object>(object.clone()).unwrap().claim("lan");
+        let read = |object: &Value| {
+            serde_json::from_value::<Object>(object.clone()).unwrap().claim("lan", &claimant)
+        };
         let claim = read(&object).unwrap();
         assert_eq!((claim.block, &*claim.uid, &*claim.version, &*claim.store), (one, "u", "7", "s"));
         assert_eq!((&*claim.machine, &*claim.boot), ("m", "b"));
+        let mut forged = object.clone();
+        forged["spec"]["node"] = "other".into();
+        let forged = read(&forged).unwrap();
+        assert_eq!((&*forged.node, &*forged.store), ("other", ""));
         for (key, value) in [
             ("first", json!("10.0.0.48")),
             ("first", json!("10.0.0.41")),

@@ -19,7 +19,7 @@ fn node(lan: &Lan, name: &str, machine: &str, taint: &str) {
     );
 }
 
-fn with_events(lan: &Lan, reason: &str) -> Vec<String> {
+pub(crate) fn with_events(lan: &Lan, reason: &str) -> Vec<String> {
     let events = lan.store.list("/api/v1/namespaces/default/events");
     let of_reason = events.iter().filter(|event| event["reason"] == reason);
     of_reason.map(|event| event["message"].as_str().unwrap().to_owned()).collect()

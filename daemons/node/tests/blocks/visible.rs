@@ -1,8 +1,10 @@
 //! What operators see of a full network: metrics, an event, and `ferrule doctor`.
 
+use cni_lab::testing::mac;
 use cni_lab::{Place as _, bin_dir};
 use serde_json::json;
 
+use crate::fenced::with_events;
 use crate::lab::{Lan, Member, network};
 
 /// The figure of a metric of the network `net`.
@@ -10,6 +12,25 @@ fn figure(member: &Member, metric: &str) -> Option<u32> {
     let text = member.node.sh("curl --silent --max-time 30 http://127.0.0.1:9478/metrics").ok()?;
     let start = format!("ferrule_blocks_{metric}{{network=\"net\"}} ");
     text.lines().find_map(|line| line.strip_prefix(&start))?.parse().ok()
+}
+
+#[test]
+fn a_host_that_has_an_address_is_told_once() {
+    let lan = Lan::new();
+    let a = lan.member("a");
+    lan.hub.sh("ip addr add 10.20.0.8/24 dev lan").unwrap();
+    let mut net = network("net", json!([[{"subnet": "10.20.0.0/24", "rangeStart": "10.20.0.8"}]]), 256);
+    net["ipam"]["probe"] = "eth0".into();
+    let message = format!(
+        "network net: 10.20.0.8 answers on the link, from {}; ADD has put it aside",
+        mac(&lan.hub, "lan")
+    );
+    assert_eq!(a.add_until(&net, "pod"), ["10.20.0.9"]);
+    a.until("make an event", || with_events(&lan, "AddressesInUse") == [&*message]);
+    // The next GC frees the address, and then an ADD asks for it again.
+    a.node.sh("rm /run/stores/net/10.20.0.8 /run/stores/net/last_reserved_ip.0").unwrap();
+    assert_eq!(a.add_until(&net, "other"), ["10.20.0.10"]);
+    assert_eq!(with_events(&lan, "AddressesInUse"), [message]);
 }
 
 #[test]

@@ -72,7 +72,7 @@ pub fn judge(networks: &[Network]) -> Option<Subject> {
         if listed.is_empty() {
             continue;
         }
-        let ping = Request { ferrule_blocks: PROTOCOL, network: None, needs: Vec::new() };
+        let ping = Request { ferrule_blocks: PROTOCOL, ..Request::default() };
         let answer = client::ask(socket, &ping, Instant::now() + STATUS).map_err(|error| error.to_string());
         findings.extend(judge_folder(&listed, answer));
         seen.extend(listed.iter().map(|(network, facts)| summary(network, facts)));

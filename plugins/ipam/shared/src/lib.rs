@@ -20,17 +20,18 @@ pub mod list;
 mod probe;
 
 use std::collections::BTreeSet;
-use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::io::{self, ErrorKind, Read as _};
 use std::net::IpAddr;
 use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cni_common::plugin::{AddRequest, Attachment, Plugin, StatusRequest};
+use cni_common::remark;
 use cni_common::spec::{AddResult, CniError, Code, Dns, IpConfig, SpecVersion};
 use ferrule_blocks::block::Block;
 use ferrule_blocks::ledger::{Ledger, MAX_FILE, State};
-use ferrule_blocks::wire::{Need, PROTOCOL, Request};
+use ferrule_blocks::wire::{Foreign, Need, PROTOCOL, Request};
 use ferrule_kernel::{file, sysctl};
 use ferrule_kit::check::prev_result;
 use ferrule_reservations::config::Config;
@@ -52,7 +53,7 @@ const TRIES: usize = 4;
 const PAUSE: Duration = Duration::from_millis(10);
 /// No ledger of a few blocks is larger: one read(2) is enough.
 const USUAL_FILE: usize = 4096;
-/// How long STATUS waits for the daemon.
+/// How long STATUS, and a report to the daemon, wait for it.
 pub const STATUS: Duration = Duration::from_secs(2);
 
 fn add(call: &AddRequest<'_>) -> Result<AddResult, CniError> {
@@ -86,13 +87,9 @@ fn reserve_unowned(
         reservations.finish(true);
         drop(lock);
         let owners = owners?;
-        // Not `eprintln!`, which panics if standard error cannot be written.
         let said = probe::text(&owners);
-        let _ = writeln!(
-            io::stderr(),
-            "network {:?}: other hosts on {link} have {said}: put aside",
-            attachment.network
-        );
+        remark!("network {:?}: other hosts on {link} have {said}: put aside", attachment.network);
+        report(shared, &owners);
         all.extend(owners);
         if all.keys().any(|ip| shared.config.requested.contains(ip)) {
             break;
@@ -162,15 +159,15 @@ fn attempt(shared: &Shared, attachment: &Attachment<'_>) -> Result<Attempt, CniE
         return Ok(Attempt::Needs(needs));
     }
     let wanted: Vec<IpAddr> = config.requested.iter().chain(held.iter().map(|(ip, _)| ip)).copied().collect();
-    let preferred = parts.iter().enumerate().filter_map(|(i, parts)| {
-        let last = reservations.store.last_reserved(i);
+    let last: Vec<Option<IpAddr>> = (0..parts.len()).map(|i| reservations.store.last_reserved(i)).collect();
+    let preferred = parts.iter().zip(&last).filter_map(|(parts, last)| {
         let mut known =
-            wanted.iter().chain(&last).filter_map(|ip| parts.iter().find(|part| part.contains(*ip)));
+            wanted.iter().chain(last).filter_map(|ip| parts.iter().find(|part| part.contains(*ip)));
         known.next().or(parts.first()).cloned()
     });
     let mut of_open = Config { sets: preferred.collect(), ..config.clone() };
     let mut outcome =
-        alloc::allocate_beside(&mut reservations, attachment, &of_open, held).map(Attempt::Done);
+        alloc::allocate_beside(&mut reservations, attachment, &of_open, held, &last).map(Attempt::Done);
     if outcome.is_err() {
         let (is_changed, needs) = next_blocks(&mut of_open, &parts, &reservations)?;
         if !needs.is_empty() {
@@ -260,17 +257,33 @@ fn read_ledger(shared: &Shared) -> Result<Option<Ledger>, CniError> {
 }
 
 fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = match file::open_own(path) {
+    let mut file = match file::open_own(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened?,
     };
-    let mut text = Vec::with_capacity(USUAL_FILE);
-    file.take(MAX_FILE).read_to_end(&mut text)?;
+    let mut text = vec![0; USUAL_FILE];
+    let read = file.read(&mut text)?;
+    text.truncate(read);
+    if read == USUAL_FILE {
+        file.take(MAX_FILE).read_to_end(&mut text)?;
+    }
     Ok(Some(text))
 }
 
 fn request(shared: &Shared, needs: Vec<Need>) -> Request {
-    Request { ferrule_blocks: PROTOCOL, network: Some(shared.network.clone()), needs }
+    Request { ferrule_blocks: PROTOCOL, network: Some(shared.network.clone()), needs, foreign: None }
+}
+
+/// Lets the daemon make an event. It is no reason for ADD to fail.
+fn report(shared: &Shared, owners: &probe::Owners) {
+    let foreign = Foreign {
+        network: shared.network.network.clone(),
+        owners: owners.iter().map(|(ip, mac)| (*ip, mac.0)).collect(),
+    };
+    let request = Request { ferrule_blocks: PROTOCOL, foreign: Some(foreign), ..Request::default() };
+    if let Err(error) = client::ask(&shared.socket, &request, Instant::now() + STATUS) {
+        remark!("there is no event about the other hosts: {}", error.msg);
+    }
 }
 
 /// CHECK: the reservation as host-local has it, and that the address's block is still this node's.
@@ -309,6 +322,6 @@ fn can_add(call: &StatusRequest<'_>) -> Result<(), CniError> {
     if ledger.is_some_and(|ledger| ledger.open(&sysctl::boot_id()).next().is_some()) {
         return Ok(());
     }
-    let ping = Request { ferrule_blocks: PROTOCOL, network: None, needs: Vec::new() };
+    let ping = Request { ferrule_blocks: PROTOCOL, ..Request::default() };
     client::ask(&shared.socket, &ping, Instant::now() + STATUS).map_err(unavailable)
 }

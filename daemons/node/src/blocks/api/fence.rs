@@ -1,5 +1,7 @@
 //! The requests of the steps *own Node*, *renew* and *take*, and events about Nodes.
 
+use std::sync::Arc;
+
 use anyhow::{Result, bail};
 use ferrule_blocks::ledger::Claim;
 use kube::core::Request;
@@ -31,7 +33,7 @@ impl Api {
         let (name, params) = (claim.block.name(domain), PatchParams::default());
         let request = Request::new(BLOCKS).patch(&name, &params, &Patch::Merge(patch))?;
         match self.send::<Object>(request).await? {
-            Answer::Done(object) => match object.claim(domain) {
+            Answer::Done(object) => match object.claim(domain, &self.claimant) {
                 Some(new) if new.uid == *uid && new.boot == self.claimant.boot => Ok(Some(new)),
                 _ => bail!("the API server has not written the boot into {name}"),
             },
@@ -39,15 +41,24 @@ impl Api {
         }
     }
 
-    /// Creates an event about a Node. `fault` names what has happened; it is told once.
-    pub(in super::super) async fn tell(
-        &self,
+    /// Creates an event about a Node, in a task of its own. `fault` names what has happened; it is told once.
+    pub(in super::super) fn tell(
+        self: &Arc<Api>,
         node: &str,
         reason: &'static str,
         fault: String,
         message: String,
-    ) -> Result<()> {
+    ) {
         let event = Event { about: About::Node(node.to_owned()), reason, fault, message };
+        let api = self.clone();
+        tokio::spawn(async move {
+            if let Err(error) = api.make(&event).await {
+                log!("create an event about the {}: {error:#}", event.about);
+            }
+        });
+    }
+
+    pub(super) async fn make(&self, event: &Event) -> Result<()> {
         let path = format!("/api/v1/namespaces/{}/events", event.namespace());
         let body = serde_json::to_vec(&event.to_json(self.node()))?;
         // It is there already: another node has made it.

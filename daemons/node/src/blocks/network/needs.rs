@@ -21,7 +21,7 @@ impl Keeper {
     }
 
     pub(super) async fn situation(&mut self, set: usize, waiting: &[Ask]) -> Result<Situation> {
-        let used = self.kept.change(|_, used| used.clone()).await?;
+        let used = self.kept.used().await?;
         let ranges = &self.kept.ledger.network.usual_ranges(set)[..];
         let is_of_set = |block: &Block| ranges.iter().any(|range| range.fixed.part_of(block).is_some());
         let (now, mut uses) = (Instant::now(), Vec::new());
@@ -34,9 +34,9 @@ impl Keeper {
         }
         let size = ranges.iter().map(|range| range.fixed.block_size).max().unwrap_or_default();
         let waiting = waiting.iter().filter(|ask| ask.needs.contains(&Need::Set(set))).count();
-        let is_scarce = plan::is_scarce(ranges, &self.claims);
+        let supply = plan::supply(ranges, &self.claims);
         self.empty.retain(|block, _| self.kept.ledger.state(block) == Some(State::Open));
-        Ok(Situation { uses, size, waiting, is_scarce })
+        Ok(Situation { uses, size, waiting, supply })
     }
 
     /// Whether the open blocks have what an ADD needs; else why not.

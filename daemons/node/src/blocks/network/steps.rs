@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use ferrule_blocks::block::Block;
-use ferrule_blocks::ledger::{GiveBack, Ledger, Network, State};
+use ferrule_blocks::ledger::{Claim, GiveBack, Ledger, Network, State};
 use ferrule_blocks::plan;
 use ferrule_blocks::wire::Need;
 use tokio::time::Instant;
@@ -48,7 +48,7 @@ impl Keeper {
 
     /// Closes addresses that containers have requested and no longer use, so that another node can have them.
     pub(super) async fn close_requested(&mut self, waiting: &[Ask]) -> Result<()> {
-        let (now, used) = (Instant::now(), self.kept.change(|_, used| used.clone()).await?);
+        let (now, used) = (Instant::now(), self.kept.used().await?);
         let is_awaited = |block: &Block| {
             let needs = waiting.iter().flat_map(|ask| &ask.needs);
             needs.into_iter().any(|need| matches!(need, Need::Address(ip) if block.contains(*ip)))
@@ -90,11 +90,10 @@ impl Keeper {
     /// Claims blocks for a set, and closes those that it does not need.
     pub(super) async fn claim_for(&mut self, set: usize, waiting: &[Ask]) -> Result<()> {
         let mut situation = self.situation(set, waiting).await?;
-        for _ in 0..situation.wanted() {
-            if !self.claim_one(set).await? {
-                break;
-            }
-        }
+        let mut claims = Vec::new();
+        let outcome = self.create_some(set, situation.wanted(), &mut claims).await;
+        self.claimed(claims).await?;
+        outcome?;
         loop {
             situation = self.situation(set, waiting).await?;
             let Some(block) = situation.surplus(self.times.patience) else { return Ok(()) };
@@ -104,8 +103,19 @@ impl Keeper {
         }
     }
 
-    /// Claims a free block for the set. Returns false without a free block.
-    async fn claim_one(&mut self, set: usize) -> Result<bool> {
+    /// Claims up to `count` free blocks for the set. The claims are added to those.
+    async fn create_some(&mut self, set: usize, count: usize, claims: &mut Vec<Claim>) -> Result<()> {
+        while claims.len() < count {
+            match self.create_one(set).await? {
+                Some(claim) => claims.push(claim),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Claims a free block for the set; `None` without a free block.
+    async fn create_one(&mut self, set: usize) -> Result<Option<Claim>> {
         let network = self.kept.ledger.network.clone();
         let ranges = &network.usual_ranges(set)[..];
         let hint = plan::hint(self.api.node(), &network.network);
@@ -115,8 +125,10 @@ impl Keeper {
             let mut taken = self.taken();
             taken.extend(&refused);
             match plan::next(ranges, hint, &taken) {
-                Some(block) if self.claim(block).await? => return Ok(true),
                 Some(block) => {
+                    if let Some(claim) = self.create(block).await? {
+                        return Ok(Some(claim));
+                    }
                     refused.insert(block);
                     if refused.len().is_multiple_of(MISSES) {
                         self.list().await?;
@@ -124,13 +136,13 @@ impl Keeper {
                 }
                 None if self.listed.is_some_and(|at| at.elapsed() < FRESH) => {
                     if !self.take_one(ranges).await? {
-                        return Ok(false);
+                        return Ok(None);
                     }
                 }
                 None => self.list().await?,
             }
         }
-        Ok(false)
+        Ok(None)
     }
 
     /// The blocks that are not free: those of the last list, and those of the ledger.
@@ -139,8 +151,16 @@ impl Keeper {
         of_others.chain(self.kept.ledger.states().map(|(block, _)| block)).collect()
     }
 
-    /// The steps *create* and *claimed*. Returns whether the block is open.
+    /// The steps *create* and *claimed*. Returns whether the block is this node's.
     async fn claim(&mut self, block: Block) -> Result<bool> {
+        let claim = self.create(block).await?;
+        let is_ours = claim.is_some();
+        self.claimed(claim.into_iter().collect()).await?;
+        Ok(is_ours)
+    }
+
+    /// The step *create*: the claim, if it is this node's.
+    async fn create(&mut self, block: Block) -> Result<Option<Claim>> {
         let Network { domain, network, .. } = self.kept.ledger.network.clone();
         let slot = plan::free_slot(self.api.node(), &self.claims);
         // The object may be there although the answer is lost: the next list tells.
@@ -151,17 +171,33 @@ impl Keeper {
             // An answer may have been lost: then the object is ours.
             Created::Taken => match self.api.get(block, &domain).await? {
                 Some(claim) => claim,
-                None => return Ok(false),
+                None => return Ok(None),
             },
         };
         self.claims.retain(|known| known.block != block);
         self.claims.push(claim.clone());
-        let store = self.api.store().to_owned();
-        let is_ours = self.kept.change(move |ledger, _| ledger.claimed(&claim, &store)).await?;
-        if is_ours {
-            log!("network {network}: has claimed block {}", block.name(&domain));
+        let ledger = &self.kept.ledger;
+        let is_ours = ledger.owns(&claim, self.api.store()) && ledger.state(&block).is_none();
+        Ok(is_ours.then_some(claim))
+    }
+
+    /// The step *claimed*, for all of them under one lock.
+    async fn claimed(&mut self, claims: Vec<Claim>) -> Result<()> {
+        if claims.is_empty() {
+            return Ok(());
         }
-        Ok(is_ours)
+        let store = self.api.store().to_owned();
+        let opened = self.kept.change(move |ledger, _| {
+            let mut opened = claims;
+            opened.retain(|claim| ledger.claimed(claim, &store));
+            opened
+        });
+        let opened = opened.await?;
+        let Network { domain, network, .. } = &self.kept.ledger.network;
+        for claim in opened {
+            log!("network {network}: has claimed block {}", claim.block.name(domain));
+        }
+        Ok(())
     }
 
     /// The steps *give_back* and *returned*, for each closed block.

@@ -100,7 +100,8 @@ impl Keeper {
         }
         if let Some(why) = why {
             log!("network {}: block {name} stays claimed: {why}", network.network);
-            self.tell(&claim.node, "AddressesInUse", format!("block {name} stays claimed: {why}"));
+            let message = format!("block {name} stays claimed: {why}");
+            self.api.tell(&claim.node, "AddressesInUse", message.clone(), message);
             self.quarantine.kept.insert(block, why);
             return Ok(false);
         }
