@@ -209,7 +209,7 @@ system_tests() {
 
 compile_system() { ./tests/programs.sh --compile && ./tests/programs.sh --compile --test rates; }
 
-# A guest computes, and the tests of system wait for most of their time. So guests start before these tests, with the lowest priority.
+# A guest computes, and the tests of system wait for most of their time. So guests start before these tests, with a low priority.
 # Nothing may build meanwhile, since a guest uses this machine's files. With a kernel image that the caller names, as the runner's
 # own tests do, those tests are left out.
 start_guests() {
@@ -218,11 +218,11 @@ start_guests() {
     in_background kernel
 }
 
-# in_background NAME: starts tests/NAME.sh with the lowest priority. See outcome().
+# in_background NAME: starts tests/NAME.sh with a low priority. See outcome().
 in_background() {
     {
         status=0
-        setpriv --pdeathsig TERM nice -n 19 "./tests/$1.sh" >"$log.$1" 2>&1 || status=$?
+        setpriv --pdeathsig TERM nice -n 10 "./tests/$1.sh" >"$log.$1" 2>&1 || status=$?
         echo "$status" >"$log.$1.status"
     } &
     guests+=("$!:$1")
@@ -230,8 +230,12 @@ in_background() {
 
 # outcome NAME: waits for the end of tests/NAME.sh, also in a subshell, and prints its output, which is in $log.NAME.
 outcome() {
-    until [ -s "$log.$1.status" ]; do sleep 0.2; done
+    local guest
+    for guest in "${guests[@]}"; do
+        [ "${guest#*:}" != "$1" ] || while kill -0 "${guest%%:*}" 2>/dev/null && [ ! -s "$log.$1.status" ]; do sleep 0.2; done
+    done
     cat "$log.$1"
+    [ -s "$log.$1.status" ] || return 1
     return "$(<"$log.$1.status")"
 }
 
