@@ -8,7 +8,9 @@ mod common;
 use std::net::{SocketAddr, UdpSocket};
 
 use common::{isolated, sh};
-use ferrule_kernel::conntrack::{DST_NAT, Filter, Peer, UDP, all_flows, delete, flows, flows_of};
+use ferrule_kernel::conntrack::{
+    DST_NAT, Filter, Peer, Tuple, UDP, all_flows, count, delete, flows, flows_of,
+};
 use ferrule_kernel::ip::IpFamily;
 
 /// A UDP client that has sent a packet to `to`, which makes a flow. Returns the socket and its own address.
@@ -69,9 +71,13 @@ fn flows_are_listed_by_filter_and_deleted_one_by_one() {
             found.sort_unstable();
             assert_eq!(found, expected, "{peer:?}");
         }
-        let mut all = 0;
-        all_flows(socket, IpFamily::V4, |_| all += 1).unwrap();
-        assert_eq!(all, 3);
+        for (family, expected) in [(Some(IpFamily::V4), 3), (Some(IpFamily::V6), 1), (None, 4)] {
+            assert_eq!(all_flows(socket, family, |_, _| true).unwrap().len(), expected);
+        }
+        let translated = |_: &Tuple, reply: &Tuple| reply.src_port == 5353;
+        let mut found = sources(&all_flows(socket, None, translated).unwrap());
+        found.sort_unstable();
+        assert_eq!((found, count(socket)), (sorted(&[first, second]), Ok(4)));
 
         let gone = std::slice::from_ref(flow);
         assert_eq!(delete(socket, gone), Ok(1));

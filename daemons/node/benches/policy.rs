@@ -1,6 +1,7 @@
 //! The time of the thread that enforces NetworkPolicies, with hand-made objects, and what packets cost. Prints Markdown tables.
 //!
-//! Run it as root with `cargo bench -p ferrule-node --bench policy`; with `-- traffic` it measures only the packets. Figures are only
+//! Run it as root with `cargo bench -p ferrule-node --bench policy`; with `-- thread` or `-- traffic` it measures only the thread or the
+//! packets. The thread's processor time, kernel included, depends less on other load than the time until a change holds. Figures are only
 //! reported. What the whole daemon needs with 10,000 pods: `--bench cluster -- policies`. The first packets of 10,000 new pods:
 //! `FERRULE_POLICY_STARTS=10000 cargo test -p ferrule-policy --test traffic nothing_passes`.
 
@@ -10,6 +11,7 @@
 mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -34,6 +36,16 @@ struct Thread {
     told: Sender<Told>,
     handle: Handle,
     markers: usize,
+    /// Its folder in `/proc`.
+    id: String,
+    _folder: tempfile::TempDir,
+}
+
+/// The folders of the threads that enforce.
+fn threads() -> BTreeSet<String> {
+    let all = fs::read_dir("/proc/self/task").unwrap().flatten();
+    let is_one = |path: &str| fs::read_to_string(format!("{path}/comm")).is_ok_and(|name| name == "policy\n");
+    all.map(|thread| thread.path().display().to_string()).filter(|path| is_one(path)).collect()
 }
 
 fn labels(key: &str, value: String) -> BTreeMap<String, String> {
@@ -80,10 +92,33 @@ fn namespace(space: usize, team: usize) -> Namespace {
 impl Thread {
     fn start(node: &Node) -> Thread {
         let (told, objects) = channel();
-        let path = "/var/lib/ferrule/policy/isolated".into();
-        let how = How { path, ..How::default() };
+        // Not the machine's own file: a node of the lab sees that, too.
+        let folder = tempfile::tempdir().unwrap();
+        let how = How { path: folder.path().join("isolated"), ..How::default() };
+        let others = threads();
         let handle = node.run(|| spawn(how, objects, watch::channel(BTreeSet::new()).1)).unwrap().unwrap();
-        Thread { told, handle, markers: 0 }
+        let own = loop {
+            // It gets its name when it runs.
+            match (&threads() - &others).pop_first() {
+                Some(own) => break own,
+                None => sleep(Duration::from_millis(1)),
+            }
+        };
+        Thread { told, handle, markers: 0, id: own, _folder: folder }
+    }
+
+    /// The processor time of the thread so far.
+    fn used(&self) -> Duration {
+        let all = fs::read_to_string(format!("{}/schedstat", self.id)).unwrap();
+        Duration::from_nanos(all.split(' ').next().unwrap().parse().unwrap())
+    }
+
+    /// Prints the times of a measurement that began with this processor time of the thread.
+    fn row(&self, what: &str, before: Duration, mut times: Vec<Duration>) {
+        let used = (self.used() - before).as_secs_f64() * 1000.0 / times.len() as f64;
+        times.sort_unstable();
+        let ms = |at: usize| times[at].as_secs_f64() * 1000.0;
+        println!("| {what} | {:.1} | {:.1} | {used:.1} |", ms(times.len() / 2), ms(times.len() * 99 / 100));
     }
 
     /// Tells all objects: so many pods and policies in each namespace. Returns how long it took.
@@ -138,8 +173,9 @@ impl Thread {
     }
 
     fn changes(&mut self, what: &str, mut change: impl FnMut(usize) -> Told) {
+        let before = self.used();
         let times = (0..ROUNDS).map(|round| self.change(change(round))).collect();
-        row(what, times);
+        self.row(what, before, times);
     }
 
     fn end(self) {
@@ -148,20 +184,29 @@ impl Thread {
     }
 }
 
-fn row(what: &str, mut times: Vec<Duration>) {
-    times.sort_unstable();
-    let ms = |at: usize| times[at].as_secs_f64() * 1000.0;
-    println!("| {what} | {:.1} | {:.1} |", ms(times.len() / 2), ms(times.len() * 99 / 100));
+fn main() {
+    let is_asked = |part: &str| {
+        let others = ["thread", "traffic"].into_iter().filter(|other| *other != part);
+        !others.into_iter().any(|other| std::env::args().any(|argument| argument == other))
+    };
+    if is_asked("thread") {
+        thread_alone();
+    }
+    if is_asked("traffic") {
+        traffic::compare();
+    }
 }
 
-fn main() {
-    if std::env::args().any(|argument| argument == "traffic") {
-        return traffic::compare();
-    }
-    println!("| ms | median | p99 |\n|---|---:|---:|");
+fn thread_alone() {
+    println!("| ms | median | p99 | processor time of one |\n|---|---:|---:|---:|");
     let node = Node::new().unwrap();
     let thread = Thread::start(&node);
-    row("640 policies, 1,280 pods of this node, both families, from nothing", vec![thread.fill(64, 20, 10)]);
+    let took = thread.fill(64, 20, 10);
+    thread.row(
+        "640 policies, 1,280 pods of this node, both families, from nothing",
+        Duration::ZERO,
+        vec![took],
+    );
     thread.end();
     let mut thread = Thread::start(&node);
     thread.fill(10, 100, 10);
@@ -176,20 +221,24 @@ fn main() {
     thread.changes("a label of a namespace of 100 pods", |round| {
         Told::Namespace(namespace(round % 10, round / 10 % 2 * 20 + round % 10))
     });
-    announcements(&node, &thread);
-    flows(&node, &mut thread);
+    let released = "from the announcement of a pod that is known until it is released";
+    announcements(&node, &thread, released, ROUNDS);
+    let sender = make_flows(&node);
+    let count = node.sh("cat /proc/sys/net/netfilter/nf_conntrack_count").unwrap();
+    let beside = format!("beside {} flows", count.trim());
+    announcements(&node, &thread, &format!("the same {beside}"), ROUNDS / 10);
+    denials(&sender, &mut thread, &format!("a change of 20 addresses that ends 100 flows, {beside}"));
     thread.end();
-    traffic::compare();
 }
 
-/// From the plugin's transaction until the pod is released.
-fn announcements(node: &Node, thread: &Thread) {
+/// From the plugin's transaction until the pod is released. The processor time is with that of its object, before and afterwards.
+fn announcements(node: &Node, thread: &Thread, what: &str, rounds: usize) {
     let mut socket = node.run(Socket::netfilter).unwrap().unwrap();
     let mut batch = Batch::new();
     table::establish(&mut batch);
     batch.commit(&mut socket).unwrap();
-    let mut times = Vec::new();
-    for round in 0..ROUNDS {
+    let (mut times, before) = (Vec::new(), thread.used());
+    for round in 0..rounds {
         let new = Pod { addresses: Addresses::default(), ..pod(round % 10, 1000, 5000 + round) };
         let pod = pod(round % 10, 1000, 5000 + round);
         let key = Key { namespace: pod.namespace.as_str().into(), name: pod.name.as_str().into() };
@@ -215,15 +264,15 @@ fn announcements(node: &Node, thread: &Thread) {
         times.push(began.elapsed());
         thread.tell(Told::Gone(Kind::Pods, key));
     }
-    row("from the announcement of a pod that is known until it is released", times);
+    thread.row(what, before, times);
 }
 
-/// A change that denies, beside many other flows.
-fn flows(node: &Node, thread: &mut Thread) {
+/// Makes many flows of a pod of another node, which it returns. It has a route to the first pod, too.
+fn make_flows(node: &Node) -> cni_lab::Pod {
     let sender = node.pod("sender").unwrap();
     let own = pod(0, 0, 0).addresses.v4.unwrap();
     node.sh(&format!(
-        "set -e; echo 1 >/proc/sys/net/ipv4/ip_forward
+        "set -e; echo 1 >/proc/sys/net/ipv4/ip_forward; echo 3600 >/proc/sys/net/netfilter/nf_conntrack_udp_timeout
         ip link add v0 type veth peer name eth0 netns sender; ip link set v0 up; ip addr add 10.1.0.1/24 dev v0
         ip link add d0 type veth peer name d1; ip link set d0 up; ip link set d1 up; ip route add 10.9.0.0/16 dev d0; ip neigh add 10.9.0.1 lladdr 02:00:00:00:00:01 dev d0
         ip route add {own}/32 dev d0; ip neigh add {own} lladdr 02:00:00:00:00:02 dev d0"
@@ -243,13 +292,18 @@ fn flows(node: &Node, thread: &mut Thread) {
             }
         })
         .unwrap();
-    let count = node.sh("cat /proc/sys/net/netfilter/nf_conntrack_count").unwrap();
+    sender
+}
+
+/// A change that denies, beside many other flows.
+fn denials(sender: &cni_lab::Pod, thread: &mut Thread, what: &str) {
+    let own = pod(0, 0, 0).addresses.v4.unwrap();
     let from = |cidr: &str| {
         let block = ferrule_node_policy::model::IpBlock { cidr: cidr.to_owned(), except: Vec::new() };
         let rule = Rule { peers: vec![Peer { block: Some(block), ..Peer::default() }], ports: Vec::new() };
         NetworkPolicy { ingress: vec![rule], ..policy(0, 0, 80) }
     };
-    let mut times = Vec::new();
+    let (mut times, before) = (Vec::new(), thread.used());
     for _ in 0..20 {
         thread.change(Told::Policy(from("10.1.0.0/24")));
         let _: Vec<()> = (0..100)
@@ -262,5 +316,5 @@ fn flows(node: &Node, thread: &mut Thread) {
             .collect();
         times.push(thread.change(Told::Policy(from("10.2.0.0/24"))));
     }
-    row(&format!("a change of 20 pods that ends 100 flows, beside {} flows", count.trim()), times);
+    thread.row(what, before, times);
 }

@@ -22,6 +22,8 @@ pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
 /// The protocol number of SCTP.
 pub const SCTP: u8 = 132;
+/// The most deletions that are written before they are sent: there may be hundreds of thousands.
+const PART: usize = 1024;
 /// `IPS_DST_NAT`: the destination was translated.
 pub const DST_NAT: u32 = 1 << 5;
 
@@ -86,38 +88,49 @@ impl Peer {
         let (Peer::Client(address) | Peer::Server(address)) = self;
         address
     }
-
-    fn is_of(self, flow: &Flow) -> bool {
-        match self {
-            Peer::Client(address) => flow.original.src == address,
-            Peer::Server(address) => flow.reply.src == address,
-        }
-    }
 }
 
 /// Lists the flows of all protocols with this end. For IPv4, Linux 5.8 and later apply the filter in the kernel; for IPv6 it sends
 /// the flows of the whole family.
 pub fn flows_of(socket: &mut Socket, peer: Peer) -> Result<Vec<Flow>, Error> {
+    select(socket, wire::list_of(peer), |original, reply| match peer {
+        Peer::Client(address) => original.src == address,
+        Peer::Server(address) => reply.src == address,
+    })
+}
+
+/// Lists the flows of a family, or of both in one walk of the kernel through its table, whose original and reply direction are wanted. A
+/// flow that is not costs less.
+pub fn all_flows(
+    socket: &mut Socket,
+    family: Option<IpFamily>,
+    is_wanted: impl Fn(&Tuple, &Tuple) -> bool,
+) -> Result<Vec<Flow>, Error> {
+    select(socket, wire::list_all(family), is_wanted)
+}
+
+fn select(
+    socket: &mut Socket,
+    dump: Message,
+    is_wanted: impl Fn(&Tuple, &Tuple) -> bool,
+) -> Result<Vec<Flow>, Error> {
     let mut found = Vec::new();
-    visit(socket, wire::list_of(peer), |flow| {
-        if peer.is_of(&flow) {
-            found.push(flow);
+    socket.visit(dump, &mut |body| {
+        if wire::tuples(body).is_some_and(|(_, original, reply)| is_wanted(&original, &reply)) {
+            found.extend(Flow::parse(body));
         }
     })?;
     Ok(found)
 }
 
-/// Calls `each` with all flows of a family that it can describe.
-pub fn all_flows(socket: &mut Socket, family: IpFamily, each: impl FnMut(Flow)) -> Result<(), Error> {
-    visit(socket, wire::list_all(family), each)
-}
-
-fn visit(socket: &mut Socket, dump: Message, mut each: impl FnMut(Flow)) -> Result<(), Error> {
-    socket.visit(dump, &mut |body| {
-        if let Some(flow) = Flow::parse(body) {
-            each(flow);
-        }
-    })
+/// How many flows of all families the kernel tracks in the socket's namespace.
+pub fn count(socket: &mut Socket) -> Result<usize, Error> {
+    let bodies = socket.request(wire::count().one_answer())?;
+    bodies
+        .first()
+        .and_then(|body| wire::read_count(body))
+        .and_then(|count| count.try_into().ok())
+        .ok_or_else(|| Error::from(Errno::EPROTO))
 }
 
 /// Lists the flows that match the filter.
@@ -136,11 +149,13 @@ pub fn flows(socket: &mut Socket, filter: Filter) -> Result<Vec<Flow>, Error> {
 /// The first error; the other deletions are still tried.
 pub fn delete(socket: &mut Socket, flows: &[Flow]) -> Result<usize, Error> {
     let mut outcome = Ok(0);
-    for answer in socket.requests(flows.iter().map(wire::delete).collect()) {
-        match answer {
-            Ok(_) => outcome = outcome.map(|count| count + 1),
-            Err(error) if error.errno == Errno::ENOENT => {}
-            Err(error) => outcome = outcome.and(Err(error)),
+    for part in flows.chunks(PART) {
+        for answer in socket.requests(part.iter().map(wire::delete).collect()) {
+            match answer {
+                Ok(_) => outcome = outcome.map(|count| count + 1),
+                Err(error) if error.errno == Errno::ENOENT => {}
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
         }
     }
     outcome

@@ -7,10 +7,11 @@ use crate::ip::{IpFamily, from_octets};
 use crate::netlink::Message;
 use crate::netlink::message::{F_DUMP, find_attr};
 
-/// The message types: `NFNL_SUBSYS_CTNETLINK` in the upper byte, `IPCTNL_MSG_CT_GET` or `_DELETE` in the
+/// The message types: `NFNL_SUBSYS_CTNETLINK` in the upper byte, `IPCTNL_MSG_CT_GET`, `_DELETE` or `_GET_STATS` in the
 /// lower.
 const GET: u16 = 1 << 8 | 1;
 const DELETE: u16 = 1 << 8 | 2;
+const GET_STATS: u16 = 1 << 8 | 5;
 /// Length of `struct nfgenmsg`, which precedes the attributes.
 const HEADER: usize = 4;
 
@@ -32,6 +33,8 @@ const PROTO_DST_PORT: u16 = 3;
 const FILTER_ORIGINAL: u16 = 1;
 /// `CTA_FILTER_REPLY_FLAGS`, with the same bits.
 const FILTER_REPLY: u16 = 2;
+/// `CTA_STATS_GLOBAL_ENTRIES`
+const ENTRIES: u16 = 1;
 const BY_SOURCE: u32 = 1;
 const BY_PROTO: u32 = 1 << 3;
 const BY_DST_PORT: u32 = 1 << 5;
@@ -60,8 +63,17 @@ pub(super) fn list(filter: Filter) -> Message {
         .nest(FILTER, |message| message.attr_u32(FILTER_ORIGINAL, flags))
 }
 
-pub(super) fn list_all(family: IpFamily) -> Message {
-    Message::new(GET, F_DUMP, &header(family.number()))
+/// Of both families without one.
+pub(super) fn list_all(family: Option<IpFamily>) -> Message {
+    Message::new(GET, F_DUMP, &header(family.map_or(0, IpFamily::number)))
+}
+
+pub(super) fn count() -> Message {
+    Message::new(GET_STATS, 0, &header(0))
+}
+
+pub(super) fn read_count(body: &[u8]) -> Option<u32> {
+    find_attr(body.get(HEADER..)?, ENTRIES)?.try_into().ok().map(u32::from_be_bytes)
 }
 
 /// The filter is for IPv4 alone: the kernel (6.18 and before) selects the flows that do not have an IPv6 address.
@@ -70,7 +82,7 @@ pub(super) fn list_of(peer: Peer) -> Message {
         Peer::Client(_) => (ORIGINAL, FILTER_ORIGINAL),
         Peer::Server(_) => (REPLY, FILTER_REPLY),
     };
-    let all = list_all(IpFamily::of(peer.address()));
+    let all = list_all(Some(IpFamily::of(peer.address())));
     match peer.address() {
         // CTA_IP_V4_SRC
         IpAddr::V4(address) => all
@@ -92,8 +104,7 @@ pub(super) fn delete(flow: &Flow) -> Message {
 pub(super) fn read(body: &[u8]) -> Option<Flow> {
     let attributes = body.get(HEADER..)?;
     let family = body[0];
-    let (proto, original) = tuple(find_attr(attributes, ORIGINAL)?)?;
-    let (_, reply) = tuple(find_attr(attributes, REPLY)?)?;
+    let (proto, original, reply) = tuples(body)?;
     let status = find_attr(attributes, STATUS).and_then(|value| value.try_into().ok());
     let id = [ORIGINAL, ID, ZONE]
         .into_iter()
@@ -105,6 +116,14 @@ pub(super) fn read(body: &[u8]) -> Option<Flow> {
         status: status.map_or(0, u32::from_be_bytes),
         id: FlowId { family, attributes: id.collect() },
     })
+}
+
+/// The protocol, and the original and the reply direction.
+pub(super) fn tuples(body: &[u8]) -> Option<(u8, Tuple, Tuple)> {
+    let attributes = body.get(HEADER..)?;
+    let (proto, original) = tuple(find_attr(attributes, ORIGINAL)?)?;
+    let (_, reply) = tuple(find_attr(attributes, REPLY)?)?;
+    Some((proto, original, reply))
 }
 
 fn tuple(attributes: &[u8]) -> Option<(u8, Tuple)> {

@@ -32,8 +32,6 @@ use super::undecided::{self, News, Of, Place};
 
 /// The least time between two tables: others may damage ours all the time.
 const CALM: Duration = Duration::from_millis(200);
-/// The most pods that one transaction releases.
-const MOST: usize = 32;
 /// The wait after an error.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -70,6 +68,8 @@ pub(super) struct Enforcer {
     is_relisted: bool,
     former: Former,
     links: Links,
+    /// The API or the plugin has told something since the last look at the links.
+    is_told: bool,
     /// The addresses that were isolated or closed in a table of before.
     before: BTreeSet<IpAddr>,
     pub(super) cut: Cut,
@@ -101,6 +101,7 @@ impl Enforcer {
             is_relisted: false,
             former: Former::default(),
             links: Links::default(),
+            is_told: true,
             before: BTreeSet::new(),
             cut: Cut::default(),
             endpoint: Endpoint::default(),
@@ -122,6 +123,7 @@ impl Enforcer {
         }
         if let Some(elements) = elements_of(message, announced::TABLE) {
             undecided::hear(&mut self.news, elements);
+            self.is_told = true;
             return;
         }
         match table_of(message) {
@@ -133,6 +135,7 @@ impl Enforcer {
             {
                 // A table that goes takes its elements with it without a word.
                 self.is_relisted = true;
+                self.is_told = true;
             }
             _ => {}
         }
@@ -140,6 +143,7 @@ impl Enforcer {
 
     /// Takes a message about the API's objects.
     pub(super) fn tell(&mut self, told: Told) {
+        self.is_told = true;
         let (mut key, mut is_list) = (None, false);
         match &told {
             Told::Pod(pod) => {
@@ -202,10 +206,13 @@ impl Enforcer {
         }
         self.expire()?;
         let Enforcer { links, compiler, former, hosts, owner, .. } = self;
-        links.follow(compiler, former, hosts, owner).context("follow the links of pods")?;
+        // The comparison costs time for each pod of the node, and most rounds have only messages about the transactions of the last one.
+        if std::mem::take(&mut self.is_told) | hosts.follow() {
+            links.follow(compiler, former, hosts, owner).context("follow the links of pods")?;
+        }
         self.release()?;
         self.inspected.begin(&self.compiler);
-        Ok(None)
+        Ok(self.hosts.has_news().then(Instant::now))
     }
 
     /// Until all objects are listed: keeps what an earlier daemon has left, and holds the announced pods.
@@ -351,7 +358,7 @@ impl Enforcer {
     /// Releases the pods whose rules are in the table. Until now nothing has passed in the directions in which a pod was not decided, so no
     /// flow is the pod's own, but for those that the node has begun. An earlier pod of the address has left the others.
     fn release(&mut self) -> Result<()> {
-        for part in self.pods.decided(self.compiler.cluster()).chunks(MOST) {
+        for part in self.pods.decided(self.compiler.cluster()).chunks(release::MOST) {
             let addresses: BTreeSet<IpAddr> = part.iter().flat_map(|group| group.addresses.all()).collect();
             let node = self.hosts.own()?;
             let flows = flows::with_end(&mut self.tracked, &addresses, &node).context("list flows")?;

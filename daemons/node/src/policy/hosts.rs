@@ -1,4 +1,4 @@
-//! The addresses to which the node has a route of their own, as it has to each pod of `ptp`.
+//! The addresses to which the node has a route of their own, as it has to each pod of `ptp`, and the node's own addresses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -9,11 +9,12 @@ use ferrule_kernel::ip::IpFamily;
 use ferrule_kernel::netlink::message::{Received, u32_at};
 use ferrule_kernel::netlink::route::MAIN_TABLE;
 use ferrule_kernel::netlink::stored_route::StoredRoute;
-use ferrule_kernel::netlink::{LinkId, Socket};
+use ferrule_kernel::netlink::{LinkId, Socket, addr};
 use ferrule_kernel::notices::Messages;
+use ipnetwork::IpNetwork;
 use nix::libc::{
-    RTM_DELLINK, RTM_DELROUTE, RTM_NEWLINK, RTM_NEWROUTE, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE,
-    RTNLGRP_LINK,
+    RTM_DELADDR, RTM_DELLINK, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTNLGRP_IPV4_IFADDR,
+    RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK,
 };
 
 use crate::listener::Listener;
@@ -23,36 +24,48 @@ const IFINFO: usize = 16;
 /// linux/if.h
 const IFF_UP: u32 = 1;
 
+/// The messages that it follows.
+const GROUPS: [u32; 5] =
+    [RTNLGRP_LINK, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV6_IFADDR];
+
 /// They follow the kernel's messages.
 pub(super) struct Hosts {
     listener: Listener,
     socket: Socket,
+    known: Known,
+    has_news: bool,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Known {
     /// Each with the index of its link.
     all: BTreeMap<IpAddr, u32>,
+    /// The node's own ones, by the index of their link and with their prefixes.
+    own: BTreeSet<(u32, IpNetwork)>,
 }
 
 impl Hosts {
     /// Needs a tokio runtime.
     pub(super) fn open() -> Result<Hosts> {
-        let messages = Messages::of_route(&[RTNLGRP_LINK, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_ROUTE])
-            .context("listen to changes of routes")?;
+        let messages = Messages::of_route(&GROUPS).context("listen to changes of routes")?;
         let socket = Socket::route()?.with_whole_dumps();
-        let mut hosts = Hosts { listener: Listener::new(messages)?, socket, all: BTreeMap::new() };
+        let mut hosts =
+            Hosts { listener: Listener::new(messages)?, socket, known: Known::default(), has_news: true };
         hosts.read()?;
         Ok(hosts)
     }
 
     pub(super) fn has(&self, address: IpAddr) -> bool {
-        self.all.contains_key(&address)
+        self.known.all.contains_key(&address)
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = IpAddr> {
-        self.all.keys().copied()
+        self.known.all.keys().copied()
     }
 
     /// The index of the link to the address.
     pub(super) fn link(&self, address: IpAddr) -> Option<u32> {
-        self.all.get(&address).copied()
+        self.known.all.get(&address).copied()
     }
 
     /// The name of a link, if it is there.
@@ -71,28 +84,47 @@ impl Hosts {
     /// # Errors
     /// That of a system call, or the kernel refuses a list.
     pub(super) fn take(&mut self) -> Result<()> {
-        let Hosts { listener, all, .. } = self;
+        let Hosts { listener, known, has_news, .. } = self;
         let mut is_lost = false;
-        listener.receive(|message| match message {
-            Some(message) => hear(all, message),
-            None => is_lost = true,
+        listener.receive(|message| {
+            *has_news = true;
+            match message {
+                Some(message) => known.hear(message),
+                None => is_lost = true,
+            }
         })?;
         if is_lost { self.read() } else { Ok(()) }
     }
 
+    /// Whether there are news since [`Hosts::follow`]: then the next round must follow.
+    pub(super) fn has_news(&self) -> bool {
+        self.has_news
+    }
+
+    /// The news are followed from now on. Returns whether there are any.
+    pub(super) fn follow(&mut self) -> bool {
+        std::mem::take(&mut self.has_news)
+    }
+
     fn read(&mut self) -> Result<()> {
-        self.all.clear();
+        let mut known = Known::default();
         for family in IpFamily::ALL {
             let routes = self.socket.routes(family, MAIN_TABLE).context("read routes")?;
-            self.all.extend(routes.iter().filter_map(host));
+            known.all.extend(routes.iter().filter_map(host));
         }
+        let own = self.socket.all_addresses().context("read addresses")?;
+        known.own.extend(own.into_iter().map(|(index, address)| (index, address.network)));
+        self.known = known;
         Ok(())
     }
 
-    /// The node's own addresses.
+    /// The node's own addresses. It asks for no list: that would wait behind all who change links, while many pods start for seconds.
+    ///
+    /// # Errors
+    /// As [`Hosts::take`], which it calls: the kernel sends a message before the change returns to who makes it.
     pub(super) fn own(&mut self) -> Result<BTreeSet<IpAddr>> {
-        let all = self.socket.all_addresses().context("read addresses")?;
-        Ok(all.into_iter().map(|(_, address)| address.network.ip()).collect())
+        self.take()?;
+        Ok(self.known.own.iter().map(|(_, network)| network.ip()).collect())
     }
 
     pub(super) fn has_link(&mut self, name: &str) -> bool {
@@ -100,23 +132,60 @@ impl Hosts {
     }
 }
 
-fn hear(all: &mut BTreeMap<IpAddr, u32>, message: &Received<'_>) {
-    let route = || StoredRoute::parse(message.body).and_then(|route| host(&route));
-    match message.kind {
-        RTM_NEWROUTE => all.extend(route()),
-        RTM_DELROUTE => drop(route().map(|(address, _)| all.remove(&address))),
-        // The kernel removes the IPv4 routes of a link that goes or is down without a word. A message of a bridge is about a port.
-        RTM_NEWLINK | RTM_DELLINK if message.body.first() == Some(&0) && message.body.len() >= IFINFO => {
-            let (index, flags) = (u32_at(message.body, 4), u32_at(message.body, 8));
-            if message.kind == RTM_DELLINK || flags & IFF_UP == 0 {
-                all.retain(|_, link| *link != index);
+impl Known {
+    fn hear(&mut self, message: &Received<'_>) {
+        let route = || StoredRoute::parse(message.body).and_then(|route| host(&route));
+        let own = || addr::parse(message.body).map(|one| (u32_at(message.body, 4), one.network));
+        match message.kind {
+            RTM_NEWROUTE => self.all.extend(route()),
+            RTM_DELROUTE => drop(route().map(|(address, _)| self.all.remove(&address))),
+            RTM_NEWADDR => self.own.extend(own()),
+            RTM_DELADDR => drop(own().map(|one| self.own.remove(&one))),
+            // The kernel removes the IPv4 routes of a link that goes or is down without a word. A message of a bridge is about a port.
+            RTM_NEWLINK | RTM_DELLINK if message.body.first() == Some(&0) && message.body.len() >= IFINFO => {
+                let (index, flags) = (u32_at(message.body, 4), u32_at(message.body, 8));
+                let is_gone = message.kind == RTM_DELLINK;
+                if is_gone || flags & IFF_UP == 0 {
+                    self.all.retain(|_, link| *link != index);
+                }
+                if is_gone {
+                    self.own.retain(|(link, _)| *link != index);
+                }
             }
+            _ => {}
         }
-        _ => {}
     }
 }
 
 fn host(route: &StoredRoute) -> Option<(IpAddr, u32)> {
     let is_host = route.dst.prefix() == route.family.bits() && route.is_unicast && route.gws.is_empty();
     (is_host && route.table == MAIN_TABLE).then_some((route.dst.ip(), *route.links.first()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use ferrule_kernel::netlink::Message;
+
+    use super::*;
+
+    #[test]
+    fn an_address_is_the_nodes_own_while_a_link_has_it() {
+        let network: IpNetwork = "10.1.0.1/32".parse().unwrap();
+        let mut known = Known::default();
+        let mut hear = |kind, message: Message| {
+            let message = message.finish(0, 0).unwrap();
+            let body = &message[16..];
+            known.hear(&Received { kind, flags: 0, sequence: 0, port: 0, body });
+            known.own.iter().map(|(index, _)| *index).collect::<Vec<u32>>()
+        };
+        assert_eq!(hear(RTM_NEWADDR, addr::add(3, network, 0)), [3]);
+        assert_eq!(hear(RTM_NEWADDR, addr::add(3, network, 0)), [3]);
+        // Each pod of `ptp` has the gateway on a link of its own.
+        assert_eq!(hear(RTM_NEWADDR, addr::add(4, network, 0)), [3, 4]);
+        assert_eq!(hear(RTM_DELADDR, addr::delete(3, network)), [4]);
+        let link = [&[0; 4][..], &4_u32.to_ne_bytes(), &[0; 8]].concat();
+        // A link that is down keeps its addresses.
+        assert_eq!(hear(RTM_NEWLINK, Message::new(RTM_NEWLINK, 0, &link)), [4]);
+        assert_eq!(hear(RTM_DELLINK, Message::new(RTM_DELLINK, 0, &link)), [] as [u32; 0]);
+    }
 }

@@ -13,6 +13,9 @@ use super::layout::TABLE;
 use super::table::Owner;
 use super::undecided::{Group, Place, Undecided, is_same};
 
+/// The most pods that one transaction releases.
+pub(super) const MOST: usize = 32;
+
 /// Namespace and name of a pod.
 pub(super) type PodKey = (String, String);
 
