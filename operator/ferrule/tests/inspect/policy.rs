@@ -108,7 +108,7 @@ fn a_connection_is_explained_with_and_without_the_daemon() {
     );
     load(RULES);
     let denied = says(&f, &format!("policy why 10.9.0.9 {web} 80"));
-    let from_chain = "no rule of chain c0123456789abcdef0123 of table inet ferrule_policy allows it";
+    let from_chain = "the last rule of chain c0123456789abcdef0123 of table inet ferrule_policy drops it";
     has(
         &denied,
         3,
@@ -188,11 +188,7 @@ fn a_connection_is_explained_with_and_without_the_daemon() {
     let agent =
         json!({"ferrulePolicy": 1, "pod": {"addresses": ["10.9.0.9"], "isHere": true, "hasPart": false}});
     daemon(&f, vec![agent, answer(side("notHere", json!([])))]);
-    has(
-        &says(&f, "policy why shop/agent 10.9.0.1 80"),
-        0,
-        &["shop/agent uses the node's network, or has ended"],
-    );
+    has(&says(&f, "policy why shop/agent 10.9.0.1 80"), 0, &["shop/agent has ended: no policy is for it"]);
     let applied = json!({"ferrulePolicy": 1, "pods": [{"pod": "shop/web", "addresses": ["10.1.0.2"], "policies": [
         {"policy": "NetworkPolicy shop/web", "direction": "ingress", "everybody": false, "blocks": [], "peers": ["shop/a"], "addresses": 1}]}]});
     // Another version, and no JSON at all.

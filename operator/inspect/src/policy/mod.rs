@@ -1,11 +1,12 @@
 //! Why a packet passes or not ([`why`]), and which policies are for the pods of this node ([`applied`]).
 //!
 //! Two sources answer: the kernel's rules, which `ferrule-policy-kit` walks, and `ferrule-node`, which has the objects of the API. Without
-//! the daemon the kernel answers alone. [`places`] knows whose an address is, [`services`] what becomes of a Service's address.
-//! [`verdict`] and [`text`] put it together; they ask neither the kernel nor the disk.
+//! the daemon the kernel answers alone. [`places`] knows whose an address is, [`services`] what becomes of a Service's address,
+//! and [`notes`] what to ask on another node. [`verdict`] and [`text`] put it together; they ask neither the kernel nor the disk.
 
 pub mod applied;
 pub mod daemon;
+pub mod notes;
 pub mod places;
 pub mod services;
 pub mod text;

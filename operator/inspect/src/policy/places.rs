@@ -25,6 +25,8 @@ pub struct Places {
     nodes: Vec<(IpNetwork, String)>,
     /// Those of this node.
     own: Vec<IpNetwork>,
+    /// Addresses of the other nodes themselves, with their names: where packets for their podCIDRs go.
+    peers: HashMap<IpAddr, String>,
     /// The names of the node's links.
     links: HashMap<u32, String>,
 }
@@ -41,6 +43,8 @@ pub enum Where {
     Nobody,
     /// A pod of another node may have it.
     OtherNode(String),
+    /// Another node itself has it.
+    Node(String),
     /// None of this.
     #[default]
     Outside,
@@ -56,6 +60,16 @@ pub struct Place {
     pub link: Option<String>,
 }
 
+impl Place {
+    /// The pod of this node there.
+    pub fn pod(&self) -> Option<&str> {
+        match &self.of {
+            Where::Pod(pod) => Some(pod),
+            _ => None,
+        }
+    }
+}
+
 impl Places {
     /// Reads the cache, the links and the status file.
     ///
@@ -65,11 +79,13 @@ impl Places {
         let links = route.links(None).context(|| "list the links")?;
         let status = Path::new(STATE).join(STATUS_FILE);
         let status = file::read(&status).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let (nodes, own) = networks(&status.unwrap_or_default());
+        let status = status.unwrap_or_default();
+        let (nodes, own) = networks(&status);
         Ok(Places {
             cache: Cache::read(results, sight),
             nodes,
             own,
+            peers: peers(&status),
             links: links.into_iter().map(|link| (link.index, link.name)).collect(),
         })
     }
@@ -116,6 +132,8 @@ impl Places {
             Where::Pod(entry.pod.clone().unwrap_or_else(container))
         } else if self.own.iter().any(has) {
             Where::Nobody
+        } else if let Some(node) = self.peers.get(&address) {
+            Where::Node(node.clone())
         } else {
             let node = self.nodes.iter().find(|(network, _)| has(network));
             node.map_or(Where::Outside, |(_, name)| Where::OtherNode(name.clone()))
@@ -136,6 +154,18 @@ fn networks(status: &Value) -> (Vec<(IpNetwork, String)>, Vec<IpNetwork>) {
     (nodes, list(&status["conflist"]["networks"]).iter().filter_map(network).collect())
 }
 
+/// The addresses of the other nodes that the daemon probes: behind a VXLAN that of its link there.
+fn peers(status: &Value) -> HashMap<IpAddr, String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let of = |node: &Value| {
+        let name = node["name"].as_str().unwrap_or_default().to_owned();
+        let probe = |network: &Value| network["probe"].as_str()?.parse::<IpAddr>().ok();
+        let all: Vec<IpAddr> = list(&node["networks"]).iter().filter_map(probe).collect();
+        all.into_iter().map(move |address| (address, name.clone()))
+    };
+    list(&status["nodes"]).iter().flat_map(of).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -152,16 +182,19 @@ mod tests {
     #[test]
     fn each_address_has_a_place() {
         let status = json!({"conflist": {"networks": ["10.1.0.0/24", "x"]},
-            "nodes": [{"name": "n2", "networks": [{"network": "10.1.1.0/24"}]}, {"name": "n3"}]});
+            "nodes": [{"name": "n2", "networks": [{"network": "10.1.1.0/24", "probe": "10.1.1.0"}]},
+                {"name": "n3", "networks": [{"network": "10.1.3.0/24", "probe": "192.0.2.3"}, {"probe": "x"}]}]});
         let (nodes, own) = networks(&status);
         let (gone, live) = (Presence::Gone { is_missing: true }, Presence::Present((1, 7)));
         let entries =
             vec![entry("shop/web", 2, live), entry("shop/old", 2, gone), entry("shop/old", 3, gone)];
-        let places = Places { cache: Cache::with(entries), nodes, own, ..Places::default() };
+        let places =
+            Places { cache: Cache::with(entries), nodes, own, peers: peers(&status), ..Places::default() };
         let of = |text: &str| places.pod_or_node(text.parse().unwrap());
         assert_eq!(of("10.1.0.2"), Where::Pod("shop/web".into()));
         assert_eq!((of("10.1.0.3"), of("10.1.0.9")), (Where::Nobody, Where::Nobody));
         assert_eq!(of("10.1.1.9"), Where::OtherNode("n2".into()));
+        assert_eq!((of("10.1.1.0"), of("192.0.2.3")), (Where::Node("n2".into()), Where::Node("n3".into())));
         assert_eq!((of("10.1.2.9"), of("fd00::1")), (Where::Outside, Where::Outside));
         let addresses = |pod: &str| places.addresses_of(pod).0.len();
         assert_eq!((addresses("shop/web"), addresses("shop/old"), addresses("web")), (1, 2, 0));

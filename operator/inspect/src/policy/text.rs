@@ -104,7 +104,7 @@ fn of_kernel(ruled: &Ruled) -> String {
         Cause::Itself => "a pod always reaches itself".to_owned(),
         Cause::Policy if at.is_some_and(|at| at.rule == at.rules) => {
             let chain = at.map(|at| format!("chain {} of table {}", at.chain, at.table)).unwrap_or_default();
-            format!("no rule of {chain} allows it, so the last one drops it")
+            format!("the last rule of {chain} drops it")
         }
         Cause::Policy => format!("{} drops it", denied()),
         Cause::Undecided => format!(

@@ -104,6 +104,9 @@ fn end(direction: Direction, place: &Place, ruled: Option<&Ruled>, side: Option<
         (Where::ThisNode, ..) => {
             outside(format!("an address of this node: no policy judges what the node itself {does}"))
         }
+        (Where::Node(node), ..) => {
+            outside(format!("an address of node {node:?} itself: no policy judges what the node {does}"))
+        }
         (_, None, _) => {
             outside("the node itself sends the packet: no policy of this node judges it".to_owned())
         }

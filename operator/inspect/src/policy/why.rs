@@ -1,7 +1,7 @@
 //! Asks both sources about a connection, and puts the answer together.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -9,11 +9,12 @@ use cni_common::spec::{CniError, Code, Context as _};
 use ferrule_kernel::nftables::{Family, Table};
 use ferrule_policy_kit::ask::{Ask, Flow, MOST, Question};
 use ferrule_policy_kit::in_kernel::{Hook, InKernel, ruled};
-use ferrule_policy_kit::ruled::Ruled;
+use ferrule_policy_kit::ruled::{Cause, Ruled};
 use ferrule_policy_kit::walk::{End, Packet, walk};
 use serde::Serialize;
 
 use super::daemon::Daemon;
+use super::notes::{Asked, ended, no_part, notes, source_to};
 use super::places::{Place, Places, Where};
 use super::services::{self, Service};
 use super::verdict::{Verdict, Word, verdict};
@@ -199,7 +200,7 @@ pub fn explain(options: &Options) -> Result<Explanation, CniError> {
             "the Service has no ready endpoint: kube-proxy refuses the connection, not a policy".to_owned(),
         );
     }
-    let flows = asker.flows(&questions)?;
+    let flows = asker.flows(&questions, service.is_some())?;
     asker.failures.extend(asker.daemon.failure.take());
     if options.port.is_none() {
         asker.notes.push(
@@ -209,14 +210,6 @@ pub fn explain(options: &Options) -> Result<Explanation, CniError> {
     let Asker { notes, failures, .. } = asker;
     let protocol = options.port.map_or("icmp", |port| services::protocol_name(port.protocol)).to_uppercase();
     Ok(Explanation { schema: SCHEMA, protocol, service, flows, notes, failures })
-}
-
-/// The address with which this node sends to another one. No packet is sent.
-fn source(to: IpAddr) -> Option<IpAddr> {
-    let any: IpAddr = if to.is_ipv6() { [0; 16].into() } else { [0; 4].into() };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect((to, 9)).ok()?;
-    Some(socket.local_addr().ok()?.ip())
 }
 
 fn pairs(from: &BTreeSet<IpAddr>, to: &BTreeSet<IpAddr>) -> Vec<(IpAddr, IpAddr)> {
@@ -254,26 +247,34 @@ impl Asker {
             let why = error.or(self.daemon.failure.clone()).unwrap_or_default();
             let msg = format!("pod {name:?} is not known: no cached result of this node has it, and {why}");
             CniError::new(Code::InvalidConfig, msg)
-                .with_remedy("ask on its node, or give its address: kubectl get pod -o wide shows both. A pod that has ended, or that uses its node's network, is known on its node alone")
+                .with_remedy("kubectl get pod -o wide shows its node and its address. If it has ended, or uses its node's network, ask on that node; otherwise give the address")
         };
         let pod = pod.filter(|pod| !pod.addresses.is_empty()).ok_or_else(unknown)?;
         if !pod.has_part {
-            self.notes.push(format!(
-                "{name} uses the node's network, or has ended: no policy is for it, and only an ipBlock matches it"
-            ));
+            let mut is_own = |address: &IpAddr| {
+                self.places
+                    .of(*address, &mut self.sockets.route)
+                    .is_ok_and(|place| place.of == Where::ThisNode)
+            };
+            self.notes.push(no_part(name, pod.addresses.iter().any(&mut is_own)));
         }
         Ok(pod.addresses.into_iter().collect())
     }
 
-    fn flows(&mut self, questions: &[Question]) -> Result<Vec<Explained>, CniError> {
+    fn flows(&mut self, questions: &[Question], is_service: bool) -> Result<Vec<Explained>, CniError> {
         let answer = self.daemon.ask(Ask::Why(questions.to_vec())).unwrap_or_default();
         self.notes.extend(answer.notes);
         self.failures.extend(answer.error.map(|error| format!("ferrule-node does not know it: {error}")));
         let mut said = answer.flows.into_iter();
-        questions.iter().map(|question| self.flow(question, said.next())).collect()
+        questions.iter().map(|question| self.flow(question, said.next(), is_service)).collect()
     }
 
-    fn flow(&mut self, question: &Question, api: Option<Flow>) -> Result<Explained, CniError> {
+    fn flow(
+        &mut self,
+        question: &Question,
+        api: Option<Flow>,
+        is_service: bool,
+    ) -> Result<Explained, CniError> {
         let Question { from, to, protocol, port } = *question;
         let route = &mut self.sockets.route;
         let places = [self.places.of(from, route)?, self.places.of(to, route)?];
@@ -288,7 +289,14 @@ impl Asker {
         };
         let verdict = verdict([&places[0], &places[1]], kernel.as_ref(), api.as_ref());
         let path = self.path(&places, &packet)?;
-        let notes = notes(&places, api.as_ref());
+        let asked = Asked { question: *question, is_service, source: source_to(to) };
+        let mut notes = notes(&asked, &places, api.as_ref());
+        if kernel.as_ref().is_some_and(|ruled| ruled.cause == Cause::EndedPod) {
+            for pod in places.iter().filter_map(Place::pod) {
+                let answer = self.daemon.ask(Ask::Pod(pod.to_owned()));
+                notes.extend(answer.and_then(|answer| ended(pod, answer.pod.as_ref())));
+            }
+        }
         Ok(Explained { from, to, port, verdict, kernel, api, path, notes })
     }
 
@@ -297,16 +305,12 @@ impl Asker {
         let end = |place: &Place| match &place.of {
             Where::ThisNode => "this node".to_owned(),
             Where::Pod(_) | Where::Nobody => format!("a pod of this node{}", on(place)),
-            Where::OtherNode(node) => format!("node {node:?}{}", on(place)),
+            Where::OtherNode(node) | Where::Node(node) => format!("node {node:?}{}", on(place)),
             Where::Outside => format!("elsewhere{}", on(place)),
         };
         let mut path = vec![format!("{} to {}", end(from), end(to))];
-        let chosen = (from.of == Where::ThisNode).then(|| source(packet.destination)).flatten();
-        if let Some(chosen) = chosen.filter(|chosen| *chosen != packet.source) {
-            path.push(format!("its source is {chosen}, if the program asks for no other one: policies at the other end judge that one"));
-        }
         let leaves = matches!(from.of, Where::Pod(_) | Where::Nobody)
-            && matches!(to.of, Where::Outside | Where::OtherNode(_));
+            && matches!(to.of, Where::Outside | Where::OtherNode(_) | Where::Node(_));
         if leaves {
             let mut tables = InKernel::new(&mut self.sockets.netfilter, MASQUERADE);
             let walked =
@@ -320,21 +324,6 @@ impl Asker {
         }
         Ok(path)
     }
-}
-
-/// What is not known of a flow.
-fn notes([from, to]: &[Place; 2], api: Option<&Flow>) -> Vec<String> {
-    let mut notes = Vec::new();
-    let is_known = |of: &dyn Fn(&Flow) -> bool| api.is_some_and(of);
-    if from.of == Where::Outside && !is_known(&|flow| !flow.egress.pods.is_empty()) && to.of != Where::Outside
-    {
-        notes.push("what comes through a node port or a load balancer may have a node's address as its source: ask for that one, too".to_owned());
-    }
-    let is_unknown = to.of == Where::Outside && !is_known(&|flow| !flow.ingress.pods.is_empty());
-    if is_unknown && from.of != Where::Outside {
-        notes.push("if the other end is a Service's address: no rule of kube-proxy on this node has it with this port".to_owned());
-    }
-    notes
 }
 
 #[cfg(test)]

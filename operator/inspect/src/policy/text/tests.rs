@@ -61,7 +61,7 @@ TCP port 8080 from shop/client (10.1.0.2) to 10.1.0.3: denied
     NetworkPolicy shop/web: ingress[0]: no peer
     NetworkPolicy shop/web: ingress[1]
   warning: they differ
-  kernel: no rule of chain c1 of table inet ferrule_policy allows it, so the last one drops it
+  kernel: the last rule of chain c1 of table inet ferrule_policy drops it
     it allows 10.1.0.9 TCP
   path: a pod of this node to elsewhere
   note: n1

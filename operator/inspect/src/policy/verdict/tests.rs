@@ -148,6 +148,8 @@ fn what_this_node_does_not_decide() {
         node.0 == Word::AllowedHere && node.1.contains("its node \"n2\" judges what it gets"),
         "{node:?}"
     );
+    let itself = of(Where::Node("n2".into()), None);
+    assert!(itself.0 == Word::Allowed && itself.1.contains("an address of node \"n2\" itself"), "{itself:?}");
     let named = of(Where::Outside, Some(&not_here(&["shop/far"])));
     assert!(named.0 == Word::AllowedHere && named.1.contains("another node"), "{named:?}");
     let outside = of(Where::Outside, Some(&not_here(&[])));
