@@ -18,7 +18,7 @@ no_sig_network() { if [ "${SIG_NETWORK-}" = none ]; then echo "SIG_NETWORK=none"
 no_network_policies() {
     [ -n "${NETPOL-}" ] || { echo "NETPOL is empty"; return; }
     [ -z "$(no_own_tests)" ] || { no_own_tests; return; }
-    "$bin_dir/ferrule-node" --help | grep -q -- --policy || echo "ferrule-node has no option --policy"
+    grep -q -- --policy <<<"$("$bin_dir/ferrule-node" --help)" || echo "ferrule-node has no option --policy"
 }
 has_own_tests() { [ -z "$(no_sig_network)" ] || [ -z "$(no_network_policies)" ]; }
 
