@@ -53,9 +53,9 @@ pub struct Situation {
 /// spare one in plenty, the rest is enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Supply {
-    /// Fewer than nodes have one: nobody keeps a spare address.
+    /// Fewer than nodes have one: nodes keep no spare address.
     Scarce,
-    /// Nobody claims a spare block; who has one keeps it.
+    /// Nodes claim no spare block, and keep one that they have.
     Enough,
     /// Each network of a node claims a spare one.
     Plenty,
