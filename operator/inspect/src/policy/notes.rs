@@ -132,6 +132,9 @@ mod tests {
 
     #[test]
     fn the_kernel_chooses_the_source() {
-        assert_eq!(source_to([127, 0, 0, 1].into()), Some([127, 0, 0, 1].into()));
+        for ip in ["127.0.0.1", "::1"].map(|text| text.parse::<IpAddr>().unwrap()) {
+            assert_eq!(source_to(ip), Some(ip));
+        }
+        assert_eq!(source_to(Ipv4Addr::BROADCAST.into()), None);
     }
 }

@@ -364,14 +364,6 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_chooses_a_source() {
-        for ip in ["127.0.0.1", "::1"].map(|text| text.parse::<IpAddr>().unwrap()) {
-            assert_eq!(source(ip), Some(ip));
-        }
-        assert_eq!(source("255.255.255.255".parse().unwrap()), None, "a broadcast");
-    }
-
-    #[test]
     fn pairs_are_of_one_family() {
         let of =
             |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect::<BTreeSet<IpAddr>>();
