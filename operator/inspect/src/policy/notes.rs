@@ -41,11 +41,11 @@ pub fn notes(asked: &Asked, [from, to]: &[Place; 2], api: Option<&Flow>) -> Vec<
     let other = source.filter(|source| source != asked_source);
     match (&from.of, other) {
         (Where::ThisNode, Some(source)) if is_pod_elsewhere => notes.push(format!(
-            "by this node's routes it leaves with the source {source}: the other end sees that one, and an ipBlock has to name it. Ask there: {}",
+            "by this node's routes it leaves with the source {source}, which the other end sees and an ipBlock has to name. Ask there: {}",
             again(source, asked)
         )),
         (_, Some(source)) if is_stranger && is_pod_elsewhere && *is_service => notes.push(format!(
-            "unless the Service has externalTrafficPolicy Local, it leaves this node with the source {source}: the other end sees that one. Ask there: {}",
+            "unless the Service has externalTrafficPolicy Local, it leaves this node with the source {source}, which the other end sees. Ask there: {}",
             again(source, asked)
         )),
         // Policies of this node are asked before the translation of the source.
