@@ -187,6 +187,9 @@ pub struct Applied {
     pub addresses: Vec<IpAddr>,
     /// The policies, for each direction in which there are some.
     pub policies: Vec<AppliedPolicy>,
+    /// The pod's mode is dry: what they deny passes, and is counted.
+    #[serde(skip_serializing_if = "std::ops::Not::not", default)]
+    pub is_dry: bool,
 }
 
 /// A policy that is for a pod in one direction.
@@ -197,6 +200,9 @@ pub struct AppliedPolicy {
     pub policy: String,
     /// The direction.
     pub direction: Direction,
+    /// What its rules do, such as `allows`, or `Admin 20: Accept, Deny` with the tier and the priority of a ClusterNetworkPolicy.
+    #[serde(default)]
+    pub does: String,
     /// Whether a rule is for everybody.
     pub everybody: bool,
     /// Blocks of addresses, as FIRST-LAST: the first ones.

@@ -269,7 +269,8 @@ impl Cluster {
         self.cluster_policies.values()
     }
 
-    pub(crate) fn cluster_policy(&self, name: &str) -> Option<&Arc<ClusterNetworkPolicy>> {
+    /// The ClusterNetworkPolicy with this name.
+    pub fn cluster_policy(&self, name: &str) -> Option<&Arc<ClusterNetworkPolicy>> {
         self.cluster_policies.get(name)
     }
 

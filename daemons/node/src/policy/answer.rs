@@ -1,6 +1,6 @@
 //! What the objects of the API say to a question. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use ferrule_node_policy::model::{
     ClusterNetworkPolicy, ClusterPeer, ClusterProtocol, ClusterRule, ClusterSubject, Direction,
     NetworkPolicy, Port, PortValue, Rule,
 };
-use ferrule_node_policy::{Cluster, Compiler, Named};
+use ferrule_node_policy::{Applied as AppliedTo, Cluster, Compiler, Named};
 use ferrule_policy_kit::ask::{
     Answer, Applied, AppliedPolicy, Ask, By, Flow, MOST, PROTOCOL, Pod, Question, Reason, Side,
 };
@@ -285,6 +285,7 @@ impl Ends<'_> {
 }
 
 fn pods(compiler: &Compiler) -> Vec<Applied> {
+    let faulty: BTreeSet<_> = compiler.faults().map(|fault| (fault.namespace, fault.policy)).collect();
     let mut named = BTreeMap::new();
     let mut all: Vec<Applied> = compiler
         .local_pods()
@@ -299,13 +300,33 @@ fn pods(compiler: &Compiler) -> Vec<Applied> {
                     let mut policy: AppliedPolicy = named.entry(key).or_insert_with(make).clone();
                     policy.policy = shown(applied.namespace, applied.policy);
                     policy.direction = applied.direction;
+                    policy.does = does(compiler.cluster(), &applied);
+                    if faulty.contains(&(applied.namespace, applied.policy)) {
+                        policy.does += ", partly not understood";
+                    }
                     policy
                 })
                 .collect(),
+            is_dry: compiler.cluster().is_dry_namespace(namespace),
         })
         .collect();
     all.sort_by(|one, other| one.pod.cmp(&other.pod));
     all
+}
+
+/// What the rules of a policy do in a direction.
+fn does(cluster: &Cluster, AppliedTo { policy, namespace, direction }: &AppliedTo<'_>) -> String {
+    let Some(policy) = cluster.cluster_policy(policy).filter(|_| namespace.is_empty()) else {
+        return "allows".to_owned();
+    };
+    let rules = if *direction == Direction::Ingress { &policy.ingress } else { &policy.egress };
+    let mut actions: Vec<&str> = Vec::new();
+    for rule in rules {
+        if !actions.contains(&rule.action.as_str()) {
+            actions.push(&rule.action);
+        }
+    }
+    format!("{} {}: {}", policy.tier, policy.priority, actions.join(", "))
 }
 
 fn of_policy(cluster: &Cluster, named: &Named) -> AppliedPolicy {
@@ -322,6 +343,7 @@ fn of_policy(cluster: &Cluster, named: &Named) -> AppliedPolicy {
     AppliedPolicy {
         policy: String::new(),
         direction: Direction::Ingress,
+        does: String::new(),
         everybody: named.everybody,
         blocks: named.blocks.iter().take(FEW).map(|(first, last)| format!("{first}-{last}")).collect(),
         peers,

@@ -190,7 +190,7 @@ fn a_connection_is_explained_with_and_without_the_daemon() {
     daemon(&f, vec![agent, answer(side("notHere", json!([])))]);
     has(&says(&f, "policy why shop/agent 10.9.0.1 80"), 0, &["shop/agent has ended: no policy is for it"]);
     let applied = json!({"ferrulePolicy": 1, "pods": [{"pod": "shop/web", "addresses": ["10.1.0.2"], "policies": [
-        {"policy": "NetworkPolicy shop/web", "direction": "ingress", "everybody": false, "blocks": [], "peers": ["shop/a"], "addresses": 1}]}]});
+        {"policy": "NetworkPolicy shop/web", "direction": "ingress", "does": "allows", "everybody": false, "blocks": [], "peers": ["shop/a"], "addresses": 1}]}]});
     // Another version, and no JSON at all.
     daemon(&f, vec![applied.clone(), applied, json!({"ferrulePolicy": 2}), json!("x")]);
     has(

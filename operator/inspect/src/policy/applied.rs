@@ -152,16 +152,17 @@ impl View {
         for pod in &self.pods {
             let addresses = pod.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
             let first =
-                |rest: [String; 3]| row([vec![pod.pod.clone(), addresses.clone()], rest.to_vec()].concat());
+                |rest: [String; 4]| row([vec![pod.pod.clone(), addresses.clone()], rest.to_vec()].concat());
             if pod.policies.is_empty() {
-                rows.push(first(["-".to_owned(), "none".to_owned(), String::new()]));
+                rows.push(first(["-".to_owned(), "none".to_owned(), String::new(), String::new()]));
             }
             let of = |policy: &AppliedPolicy| {
-                first([word(policy.direction).to_owned(), policy.policy.clone(), peers(policy)])
+                let does = policy.does.clone() + if pod.is_dry { ", mode dry" } else { "" };
+                first([word(policy.direction).to_owned(), policy.policy.clone(), does, peers(policy)])
             };
             rows.extend(pod.policies.iter().map(of));
         }
-        layout(&["POD", "ADDRESSES", "DIRECTION", "POLICY", "PEERS"], &rows, style)
+        layout(&["POD", "ADDRESSES", "DIRECTION", "POLICY", "RULES", "PEERS"], &rows, style)
     }
 }
 
@@ -194,6 +195,7 @@ mod tests {
         let policy = |direction, everybody, peers: &[&str], addresses| AppliedPolicy {
             policy: "NetworkPolicy shop/web".into(),
             direction,
+            does: "Admin 20: Accept, Deny".into(),
             everybody,
             blocks: Vec::new(),
             peers: peers.iter().map(|one| one.to_string()).collect(),
@@ -203,8 +205,13 @@ mod tests {
         let egress = policy(Direction::Egress, false, &[], 0);
         let address = |last| vec![IpAddr::from([10, 1, 0, last])];
         let pods = vec![
-            Applied { pod: "shop/web".into(), addresses: address(2), policies: vec![ingress, egress] },
-            Applied { pod: "shop/open".into(), addresses: address(3), policies: Vec::new() },
+            Applied {
+                pod: "shop/web".into(),
+                addresses: address(2),
+                policies: vec![ingress, egress],
+                is_dry: true,
+            },
+            Applied { pod: "shop/open".into(), addresses: address(3), policies: Vec::new(), is_dry: false },
         ];
         let text = View { pods, ..View::default() }.text(Style::default());
         let lines: Vec<_> =
@@ -212,8 +219,8 @@ mod tests {
         assert_eq!(
             lines[1..],
             [
-                "shop/web 10.1.0.2 ingress NetworkPolicy shop/web 40 addresses of pods: shop/a shop/b …",
-                "shop/web 10.1.0.2 egress NetworkPolicy shop/web nobody",
+                "shop/web 10.1.0.2 ingress NetworkPolicy shop/web Admin 20: Accept, Deny, mode dry 40 addresses of pods: shop/a shop/b …",
+                "shop/web 10.1.0.2 egress NetworkPolicy shop/web Admin 20: Accept, Deny, mode dry nobody",
                 "shop/open 10.1.0.3 - none",
             ]
         );

@@ -240,8 +240,15 @@ fn rules_of_cluster_policies_have_numbers_and_names() {
         ["ClusterNetworkPolicy baseline ingress[0] \"no one\" (Deny, tier Baseline, priority 0): "]
     );
     assert_eq!(refused.passed[0].policy, "ClusterNetworkPolicy admin");
+    let does = |compiler: &Compiler| {
+        let pods = answer(&Ask::Pods, compiler).pods;
+        let all = pods.iter().flat_map(|pod| pod.policies.clone()).map(|policy| (policy.policy, policy.does));
+        all.collect::<BTreeMap<_, _>>()["ClusterNetworkPolicy admin"].clone()
+    };
+    assert_eq!(does(&compiler), "Admin 0: Pass");
     let odd = ClusterRule { peers: vec![ClusterPeer::Unknown("odd".into())], ..rule("Pass", "") };
     compiler.set_cluster_policy(policy("Admin", vec![odd]));
+    assert_eq!(does(&compiler), "Admin 0: Pass, partly not understood");
     assert_eq!(
         lines(&ask(&compiler, far, client, 80).ingress),
         [
@@ -278,6 +285,7 @@ fn the_policies_of_each_pod_with_whom_they_name() {
     assert_eq!(ingress.blocks, ["192.0.2.0-192.0.2.255"]);
     assert_eq!((egress.policy.as_str(), egress.direction), ("NetworkPolicy shop/closed", Direction::Egress));
     assert_eq!((egress.peers.len(), egress.addresses, egress.everybody), (0, 0, false));
+    assert!(ingress.does == "allows" && !found[1].is_dry, "{found:?}");
 }
 
 #[test]
