@@ -187,7 +187,7 @@ pub struct Applied {
     pub addresses: Vec<IpAddr>,
     /// The policies, for each direction in which there are some.
     pub policies: Vec<AppliedPolicy>,
-    /// The pod's mode is dry: what they deny passes, and is counted.
+    /// The pod's mode is dry: denied packets pass, and are counted.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub is_dry: bool,
 }

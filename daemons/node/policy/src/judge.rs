@@ -243,9 +243,8 @@ impl<'a> Side<'a, '_> {
         if selects(&policy.pods, pod).is_none() || policy.unread.is_some() {
             return false;
         }
-        let rules = if self.direction == Direction::Ingress { &policy.ingress } else { &policy.egress };
         let mut pairs = 0;
-        rules.iter().any(|rule| {
+        policy.rules(self.direction).iter().any(|rule| {
             pairs += rule.peers.len().max(1) * rule.ports.len().max(1);
             pairs <= 10_000 && self.rule_allows(rule, policy, pod)
         })

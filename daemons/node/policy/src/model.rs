@@ -63,6 +63,11 @@ pub struct NetworkPolicy {
 }
 
 impl NetworkPolicy {
+    /// The entries of a direction.
+    pub fn rules(&self, direction: Direction) -> &[Rule] {
+        if direction == Direction::Ingress { &self.ingress } else { &self.egress }
+    }
+
     /// A policy that could not be read, except its name. `why`: the error.
     pub fn unread(namespace: &str, name: &str, why: String) -> NetworkPolicy {
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
@@ -203,6 +208,11 @@ pub struct ClusterNetworkPolicy {
 }
 
 impl ClusterNetworkPolicy {
+    /// The rules of a direction.
+    pub fn rules(&self, direction: Direction) -> &[ClusterRule] {
+        if direction == Direction::Ingress { &self.ingress } else { &self.egress }
+    }
+
     /// A policy that could not be read, except its name: it denies everything to all pods. `why`: the error.
     pub fn unread(name: &str, why: &str) -> ClusterNetworkPolicy {
         let (name, tier, subject) =

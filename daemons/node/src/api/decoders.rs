@@ -20,7 +20,7 @@ pub(crate) fn nodes(bytes: &[u8]) {
     read_all(Nodes::new("n1".to_owned(), watch::Sender::new(None), Arc::default()), bytes, &mut drop);
 }
 
-/// Reads them as a list of this kind, and as the lines of a watch. `told` gets what they say.
+/// Reads the bytes as a list of this kind, and as the lines of a watch. Each decoded message goes to `told`.
 pub(crate) fn objects(of: policy::objects::Kind, bytes: &[u8], told: &mut impl FnMut(Told)) {
     let node = "n1".to_owned();
     match of {

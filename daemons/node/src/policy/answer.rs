@@ -124,8 +124,7 @@ fn of_place(Place { policy, entry, peer, port }: &Place<'_>, direction: Directio
 
 fn of_entry(Entry { policy, rule, is_understood }: &Entry<'_>, direction: Direction) -> By {
     let (list, _) = words(direction);
-    let rules = if direction == Direction::Ingress { &policy.ingress } else { &policy.egress };
-    let found = rules.get(*rule);
+    let found = policy.rules(direction).get(*rule);
     let name = found.map(|rule| rule.name.as_str()).filter(|name| !name.is_empty());
     let name = name.map_or_else(String::new, |name| format!(" {name:?}"));
     let action = found.map_or("", |rule| rule.action.as_str());
@@ -164,7 +163,7 @@ fn unread<'a>(policy: &'a ClusterNetworkPolicy, rule: &'a ClusterRule) -> Option
 
 fn missed_by(policy: &NetworkPolicy, entries: &[Miss], direction: Direction, ends: &Ends<'_>) -> Vec<By> {
     let (list, _) = words(direction);
-    let rules = if direction == Direction::Ingress { &policy.ingress } else { &policy.egress };
+    let rules = policy.rules(direction);
     let name = shown(&policy.namespace, &policy.name);
     if entries.is_empty() {
         let misses = match policy.unread {
@@ -319,9 +318,8 @@ fn does(cluster: &Cluster, AppliedTo { policy, namespace, direction }: &AppliedT
     let Some(policy) = cluster.cluster_policy(policy).filter(|_| namespace.is_empty()) else {
         return "allows".to_owned();
     };
-    let rules = if *direction == Direction::Ingress { &policy.ingress } else { &policy.egress };
     let mut actions: Vec<&str> = Vec::new();
-    for rule in rules {
+    for rule in policy.rules(*direction) {
         if !actions.contains(&rule.action.as_str()) {
             actions.push(&rule.action);
         }

@@ -30,14 +30,12 @@ impl<'a> Side<'a, '_> {
         };
         let is_selected = |policy: &ClusterNetworkPolicy| pod.is_closed || is_selected(policy);
         let mut all: Vec<_> = all
-            .filter(|policy| is_of_tier(policy) && !self.rules(policy).is_empty() && is_selected(policy))
+            .filter(|policy| {
+                is_of_tier(policy) && !policy.rules(self.direction).is_empty() && is_selected(policy)
+            })
             .collect();
         all.sort_by(|one, other| (one.priority, &one.name).cmp(&(other.priority, &other.name)));
         all
-    }
-
-    pub(super) fn rules(&self, policy: &'a ClusterNetworkPolicy) -> &'a [ClusterRule] {
-        if self.direction == Direction::Ingress { &policy.ingress } else { &policy.egress }
     }
 
     /// The first rule that decides, by its number.
@@ -71,7 +69,7 @@ impl<'a> Side<'a, '_> {
         let is_understood = ["Admin", "Baseline"].contains(&policy.tier.as_str())
             && matches!(&policy.subject, ClusterSubject::Pods(pods) if is_sound(pods));
         let mut pairs = 0;
-        self.rules(policy).iter().map(move |rule| {
+        policy.rules(self.direction).iter().map(move |rule| {
             pairs += rule.peers.len().max(1) * rule.protocols.len().max(1);
             (rule, is_understood && pairs <= 10_000 && self.is_understood(rule))
         })

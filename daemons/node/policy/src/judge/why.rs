@@ -170,16 +170,12 @@ impl<'a> Side<'a, '_> {
         }
     }
 
-    fn entries(&self, policy: &'a NetworkPolicy) -> &'a [Rule] {
-        if self.direction == Direction::Ingress { &policy.ingress } else { &policy.egress }
-    }
-
     /// The first entry that allows the packet, with its first peer and port that do.
     fn place(&self, policy: &'a NetworkPolicy, pod: &KnownPod) -> Option<Place<'a>> {
         if !self.allows(policy, pod) {
             return None;
         }
-        let entries = self.entries(policy).iter().enumerate();
+        let entries = policy.rules(self.direction).iter().enumerate();
         entries.into_iter().find_map(|(entry, rule)| {
             one_by_one(&rule.peers).find_map(|(peer, peers)| {
                 one_by_one(&rule.ports).find_map(|(port, ports)| {
@@ -207,7 +203,7 @@ impl<'a> Side<'a, '_> {
                 (false, false) => Miss::Both,
             }
         };
-        Missed { policy, entries: self.entries(policy).iter().map(of).collect() }
+        Missed { policy, entries: policy.rules(self.direction).iter().map(of).collect() }
     }
 
     /// Whether one of the ports matches, of any peer.
