@@ -5,6 +5,8 @@ export LC_ALL=C
 PATH=$PATH:/usr/sbin:/sbin
 
 cache=/var/cache/ferrule-kernel
+# Seconds. Alone it takes 5; with a low priority on a machine that is full of tests, it took 60.
+start_and_end=600
 
 usage() {
     cat <<END
@@ -26,7 +28,7 @@ empty stdin. The guest ends with the command.
   --sriov            the guest has a NIC with SR-IOV too, an igb with up to 7 virtual functions, in amd64 only.
                      Debian 12's qemu has none; the one from its backports is unpacked beside the guest's packages
   --timeout SECONDS  the limit for the command (default: 300); the guest's start and end
-                     may take 60 seconds more
+                     may take $start_and_end seconds more
   --download         only fetch and unpack the packages for the guest, unless this is done.
                      They are kept in $cache; delete that to get newer ones
   -h, --help         print this
@@ -226,7 +228,7 @@ run() {
     export_folder modules "$cache/$arch/lib/modules" on
     export_folder control "$control" off
     qemu+=(-netdev "user,id=nic,restrict=on" -device "virtio-net-pci,netdev=nic,mac=02:00:00:00:00:99,romfile=")
-    setpriv --pdeathsig TERM timeout --kill-after=5 "$((limit + 60))" "${qemu[@]}" </dev/null >&2 &
+    setpriv --pdeathsig TERM timeout --kill-after=5 "$((limit + start_and_end))" "${qemu[@]}" </dev/null >&2 &
     machine=$!
     tail -n +1 --follow --sleep-interval=0.1 --pid="$machine" "$control/stdout" &
     tail -n +1 --follow --sleep-interval=0.1 --pid="$machine" "$control/stderr" >&2 &
