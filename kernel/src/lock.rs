@@ -7,7 +7,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -96,7 +96,8 @@ fn wait(
 ) -> io::Result<Lock> {
     let id = id_of(&file);
     let timed_out = || {
-        let (path, seconds, process) = (path.display(), TIMEOUT.as_secs(), process_with(id.as_deref()));
+        let process = id.and_then(|id| holder(path, &id)).map_or("another process".to_owned(), named);
+        let (path, seconds) = (path.display(), TIMEOUT.as_secs());
         let why = format!("{path} has been locked for {seconds} seconds by {process}");
         io::Error::new(ErrorKind::TimedOut, why)
     };
@@ -106,19 +107,32 @@ fn wait(
     locked.map(Lock).ok_or_else(timed_out)
 }
 
-/// Names the process that holds the lock on the file with this ID.
-fn process_with(id: Option<&str>) -> String {
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
-    match id.and_then(|id| find_pid(&locks, id)) {
-        None => "another process".to_owned(),
-        Some(pid) => match fs::read_to_string(format!("/proc/{pid}/comm")) {
-            Ok(name) => format!("process {pid} ({})", name.trim_end()),
-            Err(_) => format!("process {pid}"),
-        },
+/// The PID of the process that holds a lock on the file with this ID, which is there as `path`, or under another path with the same file name.
+///
+/// Not from `/proc/locks`: while the kernel writes that, no process gets a lock of any file, and after a pile-up all that wait read it at once.
+fn holder(path: &Path, id: &str) -> Option<u32> {
+    let names =
+        |folder: PathBuf| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let processes = names("/proc".into()).map(|name| Path::new("/proc").join(name));
+    processes.into_iter().find_map(|process| {
+        let mut locked = names(process.join("fd")).filter_map(|fd| {
+            let opened = fs::read_link(process.join("fd").join(&fd)).ok()?;
+            let is_same = opened.file_name() == path.file_name();
+            let info = is_same.then(|| fs::read_to_string(process.join("fdinfo").join(&fd)).ok())??;
+            find_pid(&info, id)
+        });
+        locked.next()
+    })
+}
+
+fn named(pid: u32) -> String {
+    match fs::read_to_string(format!("/proc/{pid}/comm")) {
+        Ok(name) => format!("process {pid} ({})", name.trim_end()),
+        Err(_) => format!("process {pid}"),
     }
 }
 
-/// The file as `/proc/locks` names it: MAJOR:MINOR:INODE such as `fd:01:1234`.
+/// The file as the kernel names it in its lists of locks: MAJOR:MINOR:INODE such as `fd:01:1234`.
 fn id_of(file: &File) -> Option<String> {
     let meta = file.metadata().ok()?;
     let (major, minor) = (major(meta.dev()), minor(meta.dev()));
@@ -126,15 +140,14 @@ fn id_of(file: &File) -> Option<String> {
 }
 
 /// The PID of the process that holds a flock(2) on `file`, given by its ID.
-/// Skips waiting processes: their lines have `->` in the second column.
 ///
 /// # References
-/// proc_locks(5).
-fn find_pid(locks: &str, file: &str) -> Option<u32> {
-    locks.lines().find_map(|line| {
+/// `lock` in proc_pid_fdinfo(5). A process that waits has no such line.
+fn find_pid(info: &str, file: &str) -> Option<u32> {
+    info.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words[..] {
-            [_, "FLOCK", _, _, pid, on, ..] if on == file => pid.parse().ok(),
+            ["lock:", _, "FLOCK", _, _, pid, on, ..] if on == file => pid.parse().ok(),
             _ => None,
         }
     })
@@ -142,16 +155,17 @@ fn find_pid(locks: &str, file: &str) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
 
     #[test]
-    fn finds_the_process_between_waiters_and_other_locks() {
-        let locks = "1: POSIX  ADVISORY  WRITE 11 fd:01:77 0 EOF\n\
-                     2: FLOCK  ADVISORY  WRITE 12 fd:01:78 0 EOF\n\
-                     3: FLOCK  ADVISORY  WRITE 13 fd:01:77 0 EOF\n\
-                     3: -> FLOCK  ADVISORY  WRITE 14 fd:01:77 0 EOF\n";
-        assert_eq!(find_pid(locks, "fd:01:77"), Some(13));
-        assert_eq!(find_pid(locks, "fd:01:79"), None);
+    fn finds_the_process_beside_other_locks() {
+        let info = "pos:\t0\nflags:\t0100000\n\
+                    lock:\t1: POSIX  ADVISORY  WRITE 11 fd:01:77 0 EOF\n\
+                    lock:\t2: FLOCK  ADVISORY  WRITE 13 fd:01:77 0 EOF\n";
+        assert_eq!(find_pid(info, "fd:01:77"), Some(13));
+        assert_eq!(find_pid(info, "fd:01:79"), None);
         assert_eq!(find_pid("", "fd:01:77"), None);
     }
 
@@ -199,9 +213,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let lock = Lock::take(&path, 0o600).unwrap();
-        let process = process_with(id_of(&lock.0).as_deref());
+        let id = id_of(&lock.0).unwrap();
+        // One that waits has the file open too.
+        let waiter = Command::new("flock").arg(&path).arg("true").spawn().unwrap();
+        let process = named(holder(&path, &id).unwrap());
         assert!(process.starts_with(&format!("process {} (", std::process::id())), "{process}");
         drop(lock);
+        assert!(waiter.wait_with_output().unwrap().status.success());
+        assert_eq!(holder(&path, &id), None);
         Lock::take(&path, 0o600).unwrap();
     }
 }
