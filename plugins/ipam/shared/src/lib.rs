@@ -119,6 +119,15 @@ fn reserve(
             ),
             ..error
         })?;
+        if Instant::now() > deadline {
+            let (socket, ledger) = (shared.socket.display(), shared.ledger.display());
+            let why = format!(
+                "network {:?} has no address for this container: the daemon at {socket} has claimed one, and {ledger} has none",
+                shared.network.network
+            );
+            return Err(CniError::new(Code::TryAgainLater, why)
+                .with_remedy("give \"ledgers\" and --ledgers of ferrule-node blocks the same folder"));
+        }
         // Other ADDs may have taken what the daemon has claimed.
         thread::sleep(PAUSE * pauses.next().unwrap_or_default());
     }
@@ -143,9 +152,8 @@ fn attempt(shared: &Shared, attachment: &Attachment<'_>) -> Result<Attempt, CniE
         Some(ledger) if ledger.network == shared.network => {
             ledger.open(reservations.store.boot_id()).collect()
         }
-        // The daemon compares a changed configuration with that of other nodes.
-        Some(_) => return Ok(Attempt::Needs((0..config.sets.len()).map(Need::Set).collect())),
-        None => Vec::new(),
+        // Without an open block ADD asks the daemon, which compares a changed configuration with that of other nodes.
+        _ => Vec::new(),
     };
     let held = held(&mut reservations, attachment, shared)?;
     let is_usable = |block: &&Block| {
@@ -181,8 +189,8 @@ fn attempt(shared: &Shared, attachment: &Attachment<'_>) -> Result<Attempt, CniE
     outcome
 }
 
-/// For each set that is full, and from which no address is requested: goes on to the first block with a free address. Returns whether there is
-/// such a set, and those without a free address in any block.
+/// For each set that is full, and from which no address is requested: goes on to the first block with a free address, or with one of a container
+/// from before the last boot. Returns whether there is such a set, and those without such a block.
 fn next_blocks(
     of_open: &mut Config,
     parts: &[Vec<RangeSet>],
@@ -190,12 +198,18 @@ fn next_blocks(
 ) -> Result<(bool, Vec<Need>), CniError> {
     let taken: BTreeSet<IpAddr> = reservations.store.addresses()?.into_iter().collect();
     let is_full = |set: &RangeSet| set.candidates(None).all(|ip| taken.contains(&ip));
+    let is_former = |ip: IpAddr| {
+        let owner = reservations.store.owner(ip);
+        owner.is_some_and(|owner| owner.key().is_some()) && reservations.store.is_of_earlier_boot(ip)
+    };
+    let has_former = |set: &&RangeSet| set.candidates(None).any(is_former);
     let (mut is_changed, mut needs) = (false, Vec::new());
     for (i, set) in of_open.sets.iter_mut().enumerate() {
         if of_open.requested.iter().any(|ip| set.contains(*ip)) || !is_full(set) {
             continue;
         }
-        match parts[i].iter().find(|part| !is_full(part)) {
+        let free = parts[i].iter().find(|part| !is_full(part));
+        match free.or_else(|| parts[i].iter().find(has_former)) {
             Some(part) => (*set, is_changed) = (part.clone(), true),
             None => needs.push(Need::Set(i)),
         }
@@ -286,7 +300,8 @@ fn report(shared: &Shared, owners: &probe::Owners) {
     }
 }
 
-/// CHECK: the reservation as host-local has it, and that the address's block is still this node's.
+/// CHECK: the reservation as host-local has it, and that the address's block is still this node's. Each block of a container is in the ledger,
+/// unless that was lost.
 fn check_all(call: &AddRequest<'_>) -> Result<(), CniError> {
     let shared = Shared::load(call.config, call.version, &call.env.args)?;
     let result = prev_result(call)?;
@@ -297,10 +312,14 @@ fn check_all(call: &AddRequest<'_>) -> Result<(), CniError> {
             CniError { msg, ..error }
         },
     )?;
-    let lost: Vec<Block> =
-        read_ledger(&shared)?.iter().flat_map(|ledger| ledger.blocks(State::Lost)).collect();
-    let mut ips = result.ips.iter().map(|ip| ip.address.ip());
-    match ips.find(|ip| lost.iter().any(|block| block.contains(*ip))) {
+    let ledger = read_ledger(&shared)?;
+    let is_own = |ip: &IpAddr| {
+        let mut blocks = ledger.iter().flat_map(Ledger::states);
+        blocks.any(|(block, state)| state != State::Lost && block.contains(*ip))
+    };
+    let is_of_network = |ip: &IpAddr| shared.config.sets.iter().any(|set| set.contains(*ip));
+    let mut ips = result.ips.iter().map(|ip| ip.address.ip()).filter(is_of_network);
+    match ips.find(|ip| !is_own(ip)) {
         Some(ip) => Err(CniError::internal(format!(
             "shared: address {ip} is in a block that this node no longer has: another node may give it too"
         ))
@@ -319,7 +338,11 @@ fn can_add(call: &StatusRequest<'_>) -> Result<(), CniError> {
         probe::link(link).map_err(unavailable)?;
     }
     let ledger = read_ledger(&shared).map_err(unavailable)?;
-    if ledger.is_some_and(|ledger| ledger.open(&sysctl::boot_id()).next().is_some()) {
+    // With another configuration ADD asks the daemon first.
+    let is_usable = |ledger: &Ledger| {
+        ledger.network == shared.network && ledger.open(&sysctl::boot_id()).next().is_some()
+    };
+    if ledger.as_ref().is_some_and(is_usable) {
         return Ok(());
     }
     let ping = Request { ferrule_blocks: PROTOCOL, ..Request::default() };

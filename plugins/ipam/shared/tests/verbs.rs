@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::IpAddr;
 use std::os::unix::net::UnixListener;
 
-use cni_lab::testing::{Expect, at_once, overlay, with_prev};
+use cni_lab::testing::{ErrorObject, Expect, at_once, overlay, with_prev};
 use cni_lab::{KillPoint, Machine, Node, Place as _};
 use cni_runner::{Attachment, Exec, Output};
 use serde_json::{Value, json};
@@ -140,6 +140,13 @@ fn addresses_on_request_are_for_those_that_ask() {
     net.call("DEL", "asks").ok();
     assert_eq!(net.call("ADD", "usual").error().code, 11, "it was the last address");
     assert!(net.reserved().is_empty());
+    // The configuration has changed.
+    net.conf["ipam"]["ranges"][0][0]["exclude"] = json!(["10.0.0.9"]);
+    net.call("STATUS", "").error().expect(50, "does not answer");
+    let asks = overlay(&net.conf, &json!({ "args": { "cni": { "ips": ["10.0.0.241"] } } }));
+    let exec = net.exec("ADD", "asks").stdin(asks.to_string());
+    let request = answered(&net, &exec, "{\"ferruleBlocks\":1,\"failure\":{\"code\":11,\"msg\":\"no\"}}\n").0;
+    assert!(request.contains("\"needs\":[{\"address\":\"10.0.0.241\"}]"), "{request}");
 }
 
 #[test]
@@ -158,7 +165,10 @@ fn check_del_and_gc_need_no_daemon() {
     net.check("live", ip).ok();
     net.check("other", ip).error().expect(999, "shared: Failed to find address added by container other");
     fs::write(net.dir.path().join("stores/net/10.0.0.25"), "lost\r\neth0").unwrap();
-    net.check("lost", "10.0.0.25").error().expect(999, "is in a block that this node no longer has");
+    fs::write(net.dir.path().join("stores/net/10.0.0.33"), "none\r\neth0").unwrap();
+    for (id, ip) in [("lost", "10.0.0.25"), ("none", "10.0.0.33")] {
+        net.check(id, ip).error().expect(999, "is in a block that this node no longer has");
+    }
     let valid = json!({ "cni.dev/valid-attachments": [{ "containerID": "live", "ifname": "eth0" }] });
     net.exec("GC", "").stdin(overlay(&net.conf, &valid).to_string()).run().unwrap().ok();
     assert_eq!(net.reserved(), [ip.parse().unwrap()].into());
@@ -182,6 +192,61 @@ fn a_network_keeps_its_domain_and_its_stores() {
     net.call("DEL", "c").ok();
 }
 
+/// The request of a call whose peer answers this, and the call's error.
+fn answered(net: &Net, exec: &Exec, answer: &str) -> (String, ErrorObject) {
+    let socket = net.dir.path().join("sock");
+    let _ = fs::remove_file(&socket);
+    let listener = UnixListener::bind(&socket).unwrap();
+    std::thread::scope(|scope| {
+        let request = scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = String::new();
+            BufReader::new(&stream).read_line(&mut request).unwrap();
+            // The plugin reads no more than it needs.
+            let _ = stream.write_all(answer.as_bytes());
+            request
+        });
+        let error = exec.run().unwrap().error();
+        (request.join().unwrap(), error)
+    })
+}
+
+/// Containers from before the last boot have all addresses of two blocks. Nobody has called DEL.
+#[test]
+fn addresses_from_before_the_boot_are_given_again_in_all_blocks() {
+    let net = Net::new();
+    net.ledger(&this_boot(), json!([block("10.0.0.8", "open"), block("10.0.0.16", "open")]));
+    let store = net.dir.path().join("stores/net");
+    fs::create_dir_all(&store).unwrap();
+    for n in 8..24 {
+        let path = store.join(format!("10.0.0.{n}"));
+        // An administrator keeps one.
+        let owner = if n == 19 { "for the printer".to_owned() } else { format!("former{n}\r\neth0") };
+        fs::write(&path, owner).unwrap();
+        fs::File::options().append(true).open(path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    }
+    let ips: BTreeSet<String> = (0..15).flat_map(|n| net.call("ADD", &format!("c{n}")).ips()).collect();
+    assert!(ips.len() == 15 && !ips.contains("10.0.0.19"), "{ips:?}");
+    assert_eq!(net.call("ADD", "more").error().code, 11);
+}
+
+/// A daemon with another folder of ledgers says again and again that the node has a block.
+#[test]
+fn an_answer_that_changes_no_ledger_ends_add() {
+    let net = Net::new();
+    net.ledger(&this_boot(), json!([]));
+    let listener = UnixListener::bind(net.dir.path().join("sock")).unwrap();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+            let _ = stream.write_all(b"{\"ferruleBlocks\":1}\n");
+        }
+    });
+    let error = net.call("ADD", "c").error();
+    error.expect(11, "has claimed one, and");
+    assert!(error.contains("remedy: give \"ledgers\" and --ledgers"), "{error}");
+}
+
 /// What the peer answers, and code and text of the error.
 #[test]
 fn peers_that_are_no_good_daemon() {
@@ -195,20 +260,8 @@ fn peers_that_are_no_good_daemon() {
         ("{\"ferruleBlocks\":1,\"failure\":{\"code\":7,\"msg\":\"no \\u001b[1m\"}}\n", 7, "no "),
         (&*long, 999, "is not ferrule-node blocks"),
     ] {
-        let socket = net.dir.path().join("sock");
-        let _ = fs::remove_file(&socket);
-        let listener = UnixListener::bind(&socket).unwrap();
-        let error = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let (mut stream, _) = listener.accept().unwrap();
-                let mut request = String::new();
-                BufReader::new(&stream).read_line(&mut request).unwrap();
-                assert!(request.contains("\"needs\":[{\"set\":0}]"), "{request}");
-                // The plugin reads no more than it needs.
-                let _ = stream.write_all(answer.as_bytes());
-            });
-            net.call("ADD", "c").error()
-        });
+        let (request, error) = answered(&net, &net.exec("ADD", "c"), answer);
+        assert!(request.contains("\"needs\":[{\"set\":0}]"), "{request}");
         error.expect(code, said);
     }
     assert!(net.reserved().is_empty());
