@@ -41,7 +41,8 @@ impl Folder {
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Err(error).with_context(|| identity.display().to_string()),
         };
-        if let Some((store, theirs)) = known.as_deref().and_then(|text| text.trim_end().split_once(' '))
+        if let Some((store, theirs)) =
+            known.as_deref().and_then(|text| text.trim_end_matches('\n').split_once(' '))
             && !store.is_empty()
             && (theirs == machine || machine.is_empty())
         {
@@ -167,6 +168,8 @@ mod tests {
         let copied = Folder::open(&path, "other").unwrap();
         assert_ne!(copied.store, first);
         assert!(copied.load().unwrap().is_empty() && path.join("net.set-aside").exists());
+        let [first, again] = [(); 2].map(|()| Folder::open(&dir.path().join("unknown"), "").unwrap().store);
+        assert_eq!(first, again, "a machine without identifiers");
     }
 
     #[test]
