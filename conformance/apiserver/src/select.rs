@@ -5,7 +5,8 @@ use serde_json::Value;
 use crate::refusal::Refusal;
 
 /// The fields that a selector may name, besides those of `metadata`.
-const FIELDS: [(&str, &[&str]); 8] = [
+const FIELDS: [(&str, &[&str]); 9] = [
+    ("addressblocks", &["spec.domain", "spec.node"]),
     ("events", &["reason", "type", "involvedObject.kind", "involvedObject.name", "involvedObject.uid"]),
     ("namespaces", &["status.phase"]),
     ("networkpolicies", &[]),

@@ -1,6 +1,7 @@
 //! A block: a fixed, aligned part of the address space. Its name follows from its first address alone, so two nodes that want the same
 //! address of a domain always name the same object.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
@@ -102,6 +103,22 @@ impl Block {
         };
         format!("{domain}.{}", parts.join("-"))
     }
+
+    /// The first address of the block that has this name.
+    pub fn first_of(name: &str, domain: &str) -> Option<IpAddr> {
+        let text = name.strip_prefix(domain)?.strip_prefix('.')?;
+        let separator = if text.matches('-').count() == 3 { "." } else { ":" };
+        let first = text.replace('-', separator).parse().ok()?;
+        (Block { first, size: Size::ONE }.name(domain) == name).then_some(first)
+    }
+}
+
+/// Whether the block shares an address with one of these.
+pub fn is_taken(taken: &BTreeSet<Block>, block: &Block) -> bool {
+    // Of two blocks one has the other one, or they share no address.
+    let inner = taken.range(Block { size: Size::ONE, ..*block }..).next();
+    inner.is_some_and(|other| other.first <= block.last())
+        || (0..=LARGEST.ilog2()).any(|power| taken.contains(&Block::of(block.first, Size(1 << power))))
 }
 
 /// Checks the name of a layer-2 domain: a label of DNS.
@@ -149,6 +166,23 @@ mod tests {
         assert_eq!(block("10.0.0.45", 32).name("lan"), "lan.10-0-0-32");
         assert_eq!(block("fd00::ff", 16).name("lan"), "lan.fd00-0000-0000-0000-0000-0000-0000-00f0");
         assert_eq!(block("10.0.0.45", 1).name("lan"), "lan.10-0-0-45");
+        for name in ["lan.10-0-0-32", "lan.fd00-0020-0000-0000-0000-0000-0000-00f0"] {
+            assert_eq!(
+                Block::first_of(name, "lan").map(|first| Block::of(first, Size::ONE).name("lan")).unwrap(),
+                name
+            );
+        }
+        for name in [
+            "lan",
+            "lan.",
+            "lan.10-0-0",
+            "lan.10-0-0-032",
+            "lan.fd00-20-0-0-0-0-0-f0",
+            "lan.x",
+            "l.10-0-0-32",
+        ] {
+            assert_eq!(Block::first_of(name, "lan"), None, "{name}");
+        }
         for (ip, size, last) in [
             ("255.255.255.255", 65_536, "255.255.255.255"),
             ("ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff", 2, "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::block::{Block, Size};
+use crate::block::{Block, Size, is_taken};
 use crate::ledger::Claim;
 use crate::range::Range;
 
@@ -102,7 +102,7 @@ impl Situation {
         let kept = if is_scarce { self.waiting } else { self.waiting.max(self.spare() + self.part(2)) };
         let is_surplus = |used: &&Use| {
             let rest = self.free().saturating_sub(used.capacity);
-            used.used == 0 && used.empty_for >= time && rest >= kept
+            used.used == 0 && used.empty_for >= time && (rest >= kept || used.capacity == 0)
         };
         self.uses.iter().rev().find(is_surplus).map(|used| used.block)
     }
@@ -110,16 +110,16 @@ impl Situation {
 
 /// The block to claim next for an address of the set, at a place that depends on the hint. `taken` has the blocks that are claimed.
 pub fn next(set: &[Range], hint: u64, taken: &BTreeSet<Block>) -> Option<Block> {
-    set.iter().find_map(|range| range.free_block(hint, |block| taken.contains(block)))
+    set.iter().find_map(|range| range.free_block(hint, |block| is_taken(taken, block)))
 }
 
-/// How many blocks of the set are free, beside how many stores, and networks of them, have one.
+/// How many blocks of the set are free, beside how many nodes, and networks of them, have one.
 pub fn supply(set: &[Range], claims: &[Claim]) -> Supply {
-    let networks: BTreeSet<_> = claims.iter().map(|claim| (&claim.store, &claim.network)).collect();
-    let stores = networks.iter().map(|(store, _)| store).collect::<BTreeSet<_>>().len();
-    let plenty = stores + networks.len();
+    let networks: BTreeSet<_> = claims.iter().map(|claim| (&claim.node, &claim.network)).collect();
+    let nodes = networks.iter().map(|(node, _)| node).collect::<BTreeSet<_>>().len();
+    let plenty = nodes + networks.len();
     match unclaimed(set, claims, plenty) {
-        few if few < stores => Supply::Scarce,
+        few if few < nodes => Supply::Scarce,
         some if some < plenty => Supply::Enough,
         _ => Supply::Plenty,
     }
@@ -128,7 +128,7 @@ pub fn supply(set: &[Range], claims: &[Claim]) -> Supply {
 /// How many blocks of the set are free; `most` stands for more.
 pub fn unclaimed(set: &[Range], claims: &[Claim], most: usize) -> usize {
     let taken: BTreeSet<Block> = claims.iter().map(|claim| claim.block).collect();
-    let free = set.iter().flat_map(|range| range.free_blocks(|block| taken.contains(block)));
+    let free = set.iter().flat_map(|range| range.free_blocks(|block| is_taken(&taken, block)));
     free.take(most).count()
 }
 
@@ -224,6 +224,14 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_block_without_a_usable_address_goes_back() {
+        let mut situation = situation(32, &[(32, 0), (0, 400)], 9, Plenty);
+        assert_eq!(situation.surplus(PATIENCE), None);
+        situation.uses[1].capacity = 0;
+        assert_eq!(situation.surplus(PATIENCE), Some(situation.uses[1].block));
+    }
+
     fn claim(first: &str, size: u32, store: &str) -> Claim {
         Claim {
             block: Block::of(first.parse().unwrap(), size.try_into().unwrap()),
@@ -250,6 +258,12 @@ mod tests {
         assert_eq!(contradiction(&set, &other[..1]), Some(&other[0]));
         assert_eq!(contradiction(&set, &other[1..2]), None);
         assert_eq!(contradiction(&set, &other[1..]), Some(&other[2]));
+        // Two blocks of the set have addresses of the first one, and one has the last one.
+        let next = |count| next(&set, 0, &other[..count].iter().map(|claim| claim.block).collect());
+        assert_eq!([1, 3].map(|count| unclaimed(&set, &other[..count], 9)), [2, 2]);
+        assert_eq!([1, 3].map(|count| next(count).unwrap().first.to_string()), ["10.0.0.0", "10.0.0.0"]);
+        let most = [&claims[..2], &other].concat();
+        assert_eq!(unclaimed(&set, &most, 9), 0);
     }
 
     /// What all nodes claim in plenty they need not give back.

@@ -16,7 +16,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::object::{self, Claimant, DOMAIN, Domain, Object, Page, STORE};
+use super::object::{self, Claimant, Domain, Object, Page};
 use super::whereabouts;
 use crate::api::{About, Connection, Event};
 use crate::arguments::Options;
@@ -115,16 +115,17 @@ impl Api {
 
     /// All claims of a domain, as of now.
     pub(super) async fn list(&self, domain: &str) -> Result<Vec<Claim>> {
-        self.list_with(domain, &format!("{DOMAIN}={domain}")).await
+        self.list_with(domain, &format!("spec.domain={domain}")).await
     }
 
-    /// This store's claims of a domain, as of now.
+    /// This node's claims of a domain, as of now.
     pub(super) async fn list_own(&self, domain: &str) -> Result<Vec<Claim>> {
-        self.list_with(domain, &format!("{DOMAIN}={domain},{STORE}={}", self.claimant.store)).await
+        self.list_with(domain, &format!("spec.domain={domain},spec.node={}", self.claimant.node)).await
     }
 
-    async fn list_with(&self, domain: &str, labels: &str) -> Result<Vec<Claim>> {
-        let found = self.pages::<Object>(BLOCKS, ListParams::default().labels(labels)).await?;
+    /// By fields: everybody who may change a claim can change its labels.
+    async fn list_with(&self, domain: &str, fields: &str) -> Result<Vec<Claim>> {
+        let found = self.pages::<Object>(BLOCKS, ListParams::default().fields(fields)).await?;
         Ok(found
             .ok_or_else(no_kind)?
             .into_iter()

@@ -75,6 +75,8 @@ pub(super) struct Keeper {
     figures: watch::Sender<Figures>,
     /// When an event about the domain was sent.
     told: Option<Instant>,
+    /// The claim of another size that was reported.
+    odd: Option<Block>,
 }
 
 /// The API server is not asked again for some time.
@@ -132,6 +134,7 @@ impl Keeper {
             pause: None,
             figures,
             told: None,
+            odd: None,
         }
     }
 
@@ -262,21 +265,36 @@ impl Keeper {
         if self.joined.as_ref() != Some(&network.fixed()) {
             self.join(&network).await?;
         }
-        let ranges: Vec<_> = network.ranges().cloned().collect();
-        if let Some(claim) = plan::contradiction(&ranges, &self.claims) {
-            let (name, size) = (claim.block.name(&network.domain), claim.block.size.count());
-            return Err(Trouble::Refused(format!(
-                "the block {name} of node {} has {size} addresses",
-                claim.node
-            )));
-        }
+        self.report_odd(&network);
+        // The API server may let this node claim no further block, for as long as it has all of these.
+        let claimed = self.claim_all(waiting).await;
+        self.close_unneeded(waiting).await?;
+        self.give_back_closed().await?;
+        Ok(claimed?)
+    }
+
+    async fn claim_all(&mut self, waiting: &[Ask]) -> Result<()> {
         self.claim_addresses(waiting).await?;
-        for set in 0..network.sets.len() {
+        for set in 0..self.kept.ledger.network.sets.len() {
             self.claim_for(set, waiting).await?;
         }
-        self.close_requested(waiting).await?;
-        self.give_back_closed().await?;
         Ok(())
+    }
+
+    /// Reports a claim of another size than the domain's object says, once.
+    fn report_odd(&mut self, network: &Network) {
+        let ranges: Vec<_> = network.ranges().cloned().collect();
+        let odd = plan::contradiction(&ranges, &self.claims);
+        let known = odd.map(|claim| claim.block);
+        if let Some(Claim { block, node, .. }) = odd.filter(|_| known != self.odd) {
+            let name = block.name(&network.domain);
+            let message = format!(
+                "{name} is no block of its domain, whose blocks have another size: nodes leave out its addresses"
+            );
+            log!("network {}: node {node:?}: {message}", network.network);
+            self.api.tell(node, "AddressBlockOdd", name, message);
+        }
+        self.odd = known;
     }
 
     /// Makes sure that the domain's object has the network's ranges.
@@ -297,7 +315,7 @@ impl Keeper {
         self.compare(claims).await
     }
 
-    /// The step *compare*. The list has at least this store's claims.
+    /// The step *compare*. The list has at least this node's claims.
     async fn compare(&mut self, claims: Vec<Claim>) -> Result<()> {
         let domain = self.kept.ledger.network.domain.clone();
         let claims = self.renew(claims).await?;

@@ -11,11 +11,6 @@ use serde_json::{Value, json};
 
 /// The group and the version.
 pub(super) const API: &str = "ferrule.dev/v1alpha1";
-/// The label with the domain's name.
-pub(super) const DOMAIN: &str = "ferrule.dev/domain";
-/// The label with the identifier of the folder of ledgers.
-pub(super) const STORE: &str = "ferrule.dev/store";
-
 /// The annotation with [`Claim::boot`].
 pub(super) const BOOT: &str = "ferrule.dev/boot";
 
@@ -48,6 +43,8 @@ struct Metadata {
     resource_version: String,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
+    #[serde(default)]
+    deletion_timestamp: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -63,20 +60,31 @@ struct Spec {
 }
 
 impl Object {
-    /// The claim; `None` if name and content of the object contradict each other. One that names the folder of the reader and another
-    /// node is foreign: it has no store. The policies let its node change and delete it, and not the reader's.
+    /// The claim; `None` if the object has no name of a block. One whose name and content contradict each other has the address that it is
+    /// named after: no other object can have this name. It is foreign: it has no store. So is one that names the folder of the reader and
+    /// another node: the policies let that node change and delete it, and not the reader's. So is one that waits for its finalizers: it ends
+    /// at any time.
     pub(super) fn claim(self, domain: &str, reader: &Claimant) -> Option<Claim> {
-        let spec: Spec = serde_json::from_value(self.spec).ok()?;
-        let block = Block { first: spec.first, size: spec.size };
-        let is_valid =
-            spec.domain == domain && block.is_aligned() && block.name(domain) == self.metadata.name;
-        let Metadata { uid, resource_version: version, mut annotations, .. } = self.metadata;
+        let Metadata { name, uid, resource_version: version, mut annotations, deletion_timestamp } =
+            self.metadata;
         let boot = annotations.remove(BOOT).unwrap_or_default();
+        let node = self.spec["node"].as_str().unwrap_or_default().to_owned();
+        let slot = self.spec["slot"].as_u64().and_then(|slot| slot.try_into().ok()).unwrap_or_default();
+        let valid = serde_json::from_value(self.spec).ok().and_then(|spec: Spec| {
+            let block = Block { first: spec.first, size: spec.size };
+            (spec.domain == domain && block.is_aligned() && block.name(domain) == name)
+                .then_some((block, spec))
+        });
+        let Some((block, spec)) = valid else {
+            let block = Block { first: Block::first_of(&name, domain)?, size: Size::ONE };
+            let [machine, store, network] = Default::default();
+            return Some(Claim { block, uid, version, node, machine, store, network, boot, slot });
+        };
         let Spec { node, machine, mut store, network, slot, .. } = spec;
-        if store == reader.store && node != reader.node {
+        if store == reader.store && node != reader.node || deletion_timestamp.is_some() {
             store.clear();
         }
-        is_valid.then_some(Claim { block, uid, version, node, machine, store, network, boot, slot })
+        Some(Claim { block, uid, version, node, machine, store, network, boot, slot })
     }
 }
 
@@ -99,7 +107,7 @@ pub(super) fn block(block: Block, domain: &str, network: &str, slot: u32, claima
     json!({
         "apiVersion": API,
         "kind": "AddressBlock",
-        "metadata": { "name": block.name(domain), "labels": { DOMAIN: domain, STORE: store }, "annotations": { BOOT: boot } },
+        "metadata": { "name": block.name(domain), "annotations": { BOOT: boot } },
         "spec": { "domain": domain, "first": block.first, "size": block.size, "node": node, "machine": machine, "store": store, "network": network, "slot": slot },
     })
 }
@@ -149,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_are_read_back_and_others_are_none() {
+    fn claims_are_read_back_and_others_are_foreign() {
         let [node, machine, store, boot] = ["n", "m", "s", "b"].map(str::to_owned);
         let claimant = Claimant { node, machine, store, boot };
         let one = Block::of("10.0.0.40".parse().unwrap(), 8.try_into().unwrap());
@@ -166,6 +174,9 @@ mod tests {
         forged["spec"]["node"] = "other".into();
         let forged = read(&forged).unwrap();
         assert_eq!((&*forged.node, &*forged.store), ("other", ""));
+        let mut ending = object.clone();
+        ending["metadata"]["deletionTimestamp"] = "2026-11-29T07:00:00Z".into();
+        assert_eq!(read(&ending), Some(Claim { store: String::new(), ..claim }));
         for (key, value) in [
             ("first", json!("10.0.0.48")),
             ("first", json!("10.0.0.41")),
@@ -176,6 +187,9 @@ mod tests {
         ] {
             let mut other = object.clone();
             other["spec"][key] = value;
+            let odd = read(&other).unwrap();
+            assert_eq!((odd.block, &*odd.store), (Block { size: Size::ONE, ..one }, ""), "{other}");
+            other["metadata"]["name"] = "lan.nonsense".into();
             assert_eq!(read(&other), None, "{other}");
         }
     }

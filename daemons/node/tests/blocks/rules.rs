@@ -6,6 +6,7 @@ use cni_lab::Place as _;
 use cni_lab::testing::Expect as _;
 use serde_json::{Value, json};
 
+use crate::fenced::with_events;
 use crate::lab::{BLOCKS, Lan, assert_unique, network};
 
 const LEDGER: &str = "/run/ledgers/net.json";
@@ -159,4 +160,53 @@ fn one_address_for_each_claim() {
     assert_eq!(a.call(&net, "ADD", "more").error().code, 11);
     (0..5).for_each(|pod| a.del(&net, &format!("pod{pod}")));
     a.until("give back what it does not need", || lan.blocks_of("a").len() <= 2);
+}
+
+/// A network moves to another subnet of its domain while the API server lets its node claim no further block.
+#[test]
+fn blocks_go_back_although_none_can_be_claimed() {
+    let lan = Lan::new();
+    let a = lan.member("a");
+    let former = network("net", small(8, 23), 4);
+    a.add_until(&former, "pod");
+    let range = json!({"subnet": "10.21.0.0/24", "rangeStart": "10.21.0.8", "rangeEnd": "10.21.0.31"});
+    let net = network("net", json!([[range]]), 4);
+    (0..3).for_each(|pod| drop(a.add_until(&net, &format!("pod{pod}"))));
+    let refusal = r#"{"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": 422, "reason": "Invalid", "message": "no more"}"#;
+    lan.server.faults(|faults| {
+        (faults.of, faults.proxy) = (BLOCKS.to_owned(), Some(("create", 422, refusal)));
+    });
+    a.add(&net, "pod3");
+    a.until("ask for a spare block", || a.log().contains("422: no more"));
+    a.del(&net, "pod");
+    a.until("give back the former block", || lan.blocks_of("a").len() == 1);
+    assert!(lan.blocks_of("a")[0].starts_with("lan.10-21-"));
+}
+
+/// Claims of other sizes, and objects that have the name of a block and are no claims. None of them has a label.
+#[test]
+fn odd_blocks_cost_no_more_than_their_addresses() {
+    let lan = Lan::new();
+    let put = |last: u8, first: &str, size: u32| {
+        let spec = json!({"domain": "lan", "first": first, "size": size, "node": "x", "machine": "m", "store": "s", "network": "net", "slot": last});
+        lan.store.put(&format!("{BLOCKS}/lan.10-20-0-{last}"), json!({ "spec": spec }));
+    };
+    let own = |last: u8| format!("10.20.0.{last}");
+    put(16, &own(16), 8);
+    put(26, &own(26), 2);
+    (32..192).step_by(4).for_each(|last| put(last, "10.9.9.9", 4));
+    let a = lan.member("a");
+    let net = network("net", small(8, 199), 4);
+    let free = [8..=15, 28..=31, 192..=199].into_iter().flatten().map(own).collect::<Vec<_>>();
+    let given: Vec<String> = (0..12).flat_map(|pod| a.add_until(&net, &format!("pod{pod}"))).collect();
+    assert!(given.iter().all(|ip| free.contains(ip)), "{given:?}");
+    assert_unique(&given);
+    let mut asks = net.clone();
+    asks["args"] = json!({"cni": {"ips": ["10.20.0.22"]}});
+    let error = a.call(&asks, "ADD", "asks").error();
+    assert!(error.code == 11 && error.contains("10.20.0.22 is in a block of node x"), "{error}");
+    a.until("make an event", || {
+        let events = with_events(&lan, "AddressBlockOdd");
+        events.iter().any(|message| message.contains("is no block of its domain"))
+    });
 }

@@ -35,6 +35,14 @@ impl Keeper {
         for ip in addresses {
             let range = self.kept.ledger.network.ranges().find(|range| range.fixed.contains(ip));
             let Some(block) = range.map(|range| range.fixed.block(ip)) else { continue };
+            // The claim of another block has another name.
+            if self
+                .claims
+                .iter()
+                .any(|claim| claim.block.first != block.first && claim.block.overlaps(&block))
+            {
+                continue;
+            }
             if self.kept.ledger.state(&block).is_some() || self.claim(block).await? {
                 continue;
             }
@@ -46,16 +54,20 @@ impl Keeper {
         Ok(())
     }
 
-    /// Closes addresses that containers have requested and no longer use, so that another node can have them.
-    pub(super) async fn close_requested(&mut self, waiting: &[Ask]) -> Result<()> {
+    /// Closes what another node can have: addresses that containers have requested and no longer use, and blocks outside of the ranges
+    /// that the network has now.
+    pub(super) async fn close_unneeded(&mut self, waiting: &[Ask]) -> Result<()> {
         let (now, used) = (Instant::now(), self.kept.used().await?);
         let is_awaited = |block: &Block| {
             let needs = waiting.iter().flat_map(|ask| &ask.needs);
             needs.into_iter().any(|need| matches!(need, Need::Address(ip) if block.contains(*ip)))
         };
         let network = self.kept.ledger.network.clone();
+        let is_usual = |block: &Block| {
+            network.ranges().any(|range| !range.on_request && range.fixed.part_of(block).is_some())
+        };
         let open: Vec<Block> = self.kept.ledger.open(&self.boot).collect();
-        for block in open.into_iter().filter(|block| network.is_on_request(block) && !is_awaited(block)) {
+        for block in open.into_iter().filter(|block| !is_usual(block) && !is_awaited(block)) {
             if used.range(block.first..=block.last()).next().is_some() {
                 self.empty.remove(&block);
             } else if now - *self.empty.entry(block).or_insert(now) >= self.times.patience.scarce {
@@ -81,7 +93,7 @@ impl Keeper {
     async fn is_freed(&mut self, block: Block) -> Result<bool> {
         let domain = &self.kept.ledger.network.domain;
         let found = self.api.get(block, domain).await?;
-        self.claims.retain(|claim| claim.block != block);
+        self.claims.retain(|claim| claim.block.first != block.first);
         let is_freed = found.is_none();
         self.claims.extend(found);
         Ok(is_freed)
@@ -174,7 +186,7 @@ impl Keeper {
                 None => return Ok(None),
             },
         };
-        self.claims.retain(|known| known.block != block);
+        self.claims.retain(|known| known.block.first != block.first);
         self.claims.push(claim.clone());
         let ledger = &self.kept.ledger;
         let is_ours = ledger.owns(&claim, self.api.store()) && ledger.state(&block).is_none();
