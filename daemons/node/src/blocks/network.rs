@@ -65,8 +65,8 @@ pub(super) struct Keeper {
     compared: Option<Instant>,
     /// When the list of all claims was read.
     listed: Option<Instant>,
-    /// The ranges with which the domain was joined.
-    joined: Option<Vec<Fixed>>,
+    /// The domain that was joined, and the ranges.
+    joined: Option<(String, Vec<Fixed>)>,
     /// Since when blocks are seen to be empty.
     empty: BTreeMap<Block, Instant>,
     quarantine: Quarantine,
@@ -86,6 +86,8 @@ struct Pause {
     /// With one.
     short: Instant,
     why: String,
+    /// [`Trouble::Refused`].
+    is_refused: bool,
 }
 
 /// Why a network gets no block.
@@ -209,9 +211,13 @@ impl Keeper {
             let text = format!("network {:?} has blocks of the domain {:?}", network.network, ours.domain);
             return Err(failure(Code::InvalidConfig, text));
         }
-        if ours.fixed() != network.fixed() {
+        if moves || ours.fixed() != network.fixed() {
             self.join(network).await.map_err(|trouble| trouble.failure())?;
         }
+        if moves {
+            (self.claims, self.listed) = (Vec::new(), None);
+        }
+        self.pause = None;
         let network = network.clone();
         let changed = self.kept.change(move |ledger, _| ledger.network = network).await;
         changed.map_err(|error| failure(Code::Io, format!("{error:#}")))
@@ -220,10 +226,13 @@ impl Keeper {
     /// Takes the steps that are due. The API server is not asked during a pause.
     async fn turn(&mut self, waiting: &[Ask]) -> Result<(), Trouble> {
         let begin = Instant::now();
-        if let Some(Pause { until, short, why }) = &self.pause
+        if let Some(Pause { until, short, why, is_refused }) = &self.pause
             && begin < if waiting.is_empty() { *until } else { *short }
         {
-            return Err(Trouble::Failed(anyhow!("{why}")));
+            return Err(match is_refused {
+                true => Trouble::Refused(why.clone()),
+                false => Trouble::Failed(anyhow!("{why}")),
+            });
         }
         let former = self.kept.ledger.clone();
         let outcome = self.work(waiting).await;
@@ -232,9 +241,9 @@ impl Keeper {
             self.failures = 0;
         }
         match &outcome {
-            Err(Trouble::Failed(error)) => {
+            Err(trouble) => {
                 let [least, most] = PAUSE;
-                let (why, now) = (format!("{error:#}"), Instant::now());
+                let (why, now) = (trouble.failure().msg, Instant::now());
                 if self.failures == 0 {
                     log!("network {}: {why}", self.kept.ledger.network.network);
                 }
@@ -242,9 +251,10 @@ impl Keeper {
                 self.failures = self.failures.saturating_add(1);
                 // One that hangs is not asked more often than it answers.
                 let short = now + least.max(now - begin);
-                self.pause = Some(Pause { until: now + time, short, why });
+                let is_refused = matches!(trouble, Trouble::Refused(_));
+                self.pause = Some(Pause { until: now + time, short, why, is_refused });
             }
-            _ => (self.failures, self.pause) = (0, None),
+            Ok(()) => (self.failures, self.pause) = (0, None),
         }
         outcome
     }
@@ -262,7 +272,7 @@ impl Keeper {
             let claims = self.api.list_own(&network.domain).await?;
             self.compare(claims).await?;
         }
-        if self.joined.as_ref() != Some(&network.fixed()) {
+        if self.joined.as_ref() != Some(&(network.domain.clone(), network.fixed())) {
             self.join(&network).await?;
         }
         self.report_odd(&network);
@@ -300,7 +310,7 @@ impl Keeper {
     /// Makes sure that the domain's object has the network's ranges.
     async fn join(&mut self, network: &Network) -> Result<(), Trouble> {
         match self.api.join(&network.domain, &network.fixed()).await {
-            Ok(()) => self.joined = Some(network.fixed()),
+            Ok(()) => self.joined = Some((network.domain.clone(), network.fixed())),
             Err(Unusable::Contradiction(why)) => return Err(Trouble::Refused(why)),
             Err(Unusable::Failed(error)) => return Err(error.into()),
         }
@@ -311,15 +321,15 @@ impl Keeper {
     async fn list(&mut self) -> Result<()> {
         let claims = self.api.list(&self.kept.ledger.network.domain).await?;
         self.claims.clone_from(&claims);
+        self.compare(claims).await?;
         self.listed = Some(Instant::now());
-        self.compare(claims).await
+        Ok(())
     }
 
     /// The step *compare*. The list has at least this node's claims.
     async fn compare(&mut self, claims: Vec<Claim>) -> Result<()> {
         let domain = self.kept.ledger.network.domain.clone();
         let claims = self.renew(claims).await?;
-        self.compared = Some(Instant::now());
         let (store, boot) = (self.api.store().to_owned(), self.boot.clone());
         let changes = self.kept.change(move |ledger, used| {
             let changes = ledger.compare(&claims, &store, &boot, |block| {
@@ -331,7 +341,9 @@ impl Keeper {
             };
             changes.into_iter().map(|change| (change, of(change.block()))).collect::<Vec<_>>()
         });
-        for (change, ips) in changes.await? {
+        let changes = changes.await?;
+        self.compared = Some(Instant::now());
+        for (change, ips) in changes {
             let (network, name) = (&self.kept.ledger.network.network, change.block().name(&domain));
             let what = match change {
                 Change::Adopted(_) => "the API server has it for this node".to_owned(),

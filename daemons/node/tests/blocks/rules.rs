@@ -210,3 +210,49 @@ fn odd_blocks_cost_no_more_than_their_addresses() {
         events.iter().any(|message| message.contains("is no block of its domain"))
     });
 }
+
+#[test]
+fn a_disk_that_takes_no_ledger_costs_one_block() {
+    let lan = Lan::new();
+    let a = lan.member("a");
+    let net = network("net", small(8, 55), 4);
+    (0..4).for_each(|pod| drop(a.add_until(&net, &format!("pod{pod}"))));
+    a.until("claim a spare block", || lan.blocks_of("a").len() == 2);
+    a.node.sh("mount --bind /run/ledgers /run/ledgers && mount -o remount,bind,ro /run/ledgers").unwrap();
+    (4..8).for_each(|pod| drop(a.add(&net, &format!("pod{pod}"))));
+    for _ in 0..4 {
+        assert_eq!(a.call(&net, "ADD", "more").error().code, 11);
+        std::thread::sleep(Duration::from_millis(1200));
+    }
+    assert_eq!(lan.blocks_of("a").len(), 3, "{}", a.log());
+    // Nor does a network that is new.
+    assert_eq!(a.call(&network("new", small(8, 55), 4), "ADD", "pod").error().code, 11);
+    assert_eq!(lan.blocks_of("a").len(), 3, "{}", a.log());
+    a.node.sh("mount -o remount,bind,rw /run/ledgers").unwrap();
+    a.add_until(&net, "more");
+}
+
+/// A network had a wrong domain when the API server let it claim nothing.
+#[test]
+fn each_domain_is_asked_for_its_ranges_and_seldom() {
+    let lan = Lan::new();
+    let [a, b] = ["a", "b"].map(|name| lan.member(name));
+    b.add_until(&network("net", small(8, 55), 8), "pod");
+    let net = network("net", small(8, 55), 4);
+    let mut wrong = net.clone();
+    wrong["ipam"]["domain"] = "wrong".into();
+    lan.server.faults(|faults| (faults.of, faults.proxy) = (BLOCKS.to_owned(), Some(("create", 422, "no"))));
+    assert_eq!(a.call(&wrong, "ADD", "pod").error().code, 11);
+    lan.server.faults(|faults| faults.proxy = None);
+    a.call(&net, "ADD", "pod").error().expect(7, "the domain lan has other ranges");
+    assert_eq!(lan.blocks_of("a"), [""; 0]);
+    // A network whose first configuration is wrong.
+    let other = network("other", small(8, 55), 4);
+    a.call(&other, "ADD", "pod").error().expect(7, "the domain lan has other ranges");
+    let questions =
+        || lan.server.requests().iter().filter(|asked| asked.path.contains("/addressdomains/")).count();
+    let before = questions();
+    std::thread::sleep(Duration::from_secs(6));
+    assert!(questions() - before < 3, "{} questions", questions() - before);
+    a.add_until(&network("other", small(8, 55), 8), "pod");
+}

@@ -204,7 +204,8 @@ impl Keeper {
             opened.retain(|claim| ledger.claimed(claim, &store));
             opened
         });
-        let opened = opened.await?;
+        // The API server has these claims. Without them in the ledger the next turn would claim others.
+        let opened = opened.await.inspect_err(|_| self.listed = None)?;
         let Network { domain, network, .. } = &self.kept.ledger.network;
         for claim in opened {
             log!("network {network}: has claimed block {}", claim.block.name(domain));
