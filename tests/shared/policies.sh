@@ -24,10 +24,10 @@ answers() {
     fi
 }
 
-# block NAME NODE SLOT [DOMAIN]: a block as an intruder would claim it, who has a daemon's token.
+# block NAME NODE SLOT [DOMAIN [FIRST SIZE]]: a block as an intruder would claim it, who has a daemon's token.
 block() {
-    printf '{"apiVersion": "ferrule.dev/v1alpha1", "kind": "AddressBlock", "metadata": {"name": "judged.%s"}, "spec": {"domain": "%s",
-        "first": "10.0.0.1", "size": 1, "node": "%s", "machine": "m", "store": "s", "network": "n", "slot": %s}}\n' "$1" "${4-judged}" "$2" "$3"
+    printf '{"apiVersion": "ferrule.dev/v1alpha1", "kind": "AddressBlock", "metadata": {"name": "%s.%s"}, "spec": {"domain": "%s", "first": "%s",
+        "size": %s, "node": "%s", "machine": "m", "store": "s", "network": "n", "slot": %s}}\n' "${prefix-judged}" "$1" "${4-judged}" "${5-10.0.0.1}" "${6-1}" "$2" "$3"
 }
 
 # creates NODE WHAT ANSWER BLOCK'S WORDS ...
@@ -36,6 +36,11 @@ creates() {
     shift 3
     block "$@" >"$base/object"
     judged "$node" "creates $what" "$answer" create --validate=false --filename -
+}
+# adds SUBNET ADDRESS SIZE ANSWER: a range to the domain whose object is there.
+adds() {
+    sed "s|\"ranges\": \[|&{\"subnet\": \"$1\", \"rangeStart\": \"$2\", \"rangeEnd\": \"$2\", \"blockSize\": $3},|" "$base/domain" >"$base/object"
+    judged node-1 "adds $1 in blocks of $3" "$4" replace --validate=false --filename -
 }
 changes() { judged "$1" "changes $2" "$3" patch addressblock "judged.$4" --type=merge --patch "$5"; }
 deletes() { judged "$1" "deletes $2" "$3" delete addressblock "judged.$4"; }
@@ -80,11 +85,20 @@ END
     deletes node-1 "a block of a Node without an object" allowed gone
     judged node-1 "deletes all blocks" "cannot deletecollection" delete --raw "/apis/ferrule.dev/v1alpha1/addressblocks?dryRun=All"
     judged node-1 "deletes a domain" "cannot delete" delete addressdomain lan
+    # The domain lan has blocks of 16 addresses in 10.20.0.0/24.
+    prefix=lan creates node-1 "a block of another size" "no range with blocks of this size there" 10-20-0-0 node-1 40 lan 10.20.0.0 256
+    prefix=lan creates node-1 "a block outside of all ranges" "no range with blocks of this size there" 10-21-0-0 node-1 40 lan 10.21.0.0 16
+    prefix=lan creates node-1 "a block of the domain's size" allowed 10-20-0-240 node-1 40 lan 10.20.0.240 16
+    judged admin "deletes a domain with blocks" "first delete the blocks of the domain" delete addressdomain lan
     kube admin get addressdomain lan --output json >"$base/domain"
     sed 's/"blockSize": [0-9]*/"blockSize": 8/' "$base/domain" >"$base/object"
     judged node-1 "changes a range" "neither changed nor removed" replace --validate=false --filename -
     cp "$base/domain" "$base/object"
     judged node-1 "writes a domain as it is" allowed replace --validate=false --filename -
+    adds 10.20.0.0/24 10.20.0.250 32 "has smaller blocks in this subnet"
+    adds 10.20.0.0/16 10.20.9.0 32 "has smaller blocks in this subnet"
+    adds 10.20.0.0/24 10.20.0.250 1 allowed
+    adds fd00:20::/64 fd00:20::1 256 allowed
     judged node-1 "sets the taint" "cannot patch" patch node node-2 --type=merge --patch '{"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}}'
     kube admin delete addressblocks judged.{own,other,off,away,gone} >"$base/last" && kube admin delete nodes off away >"$base/last"
 }
