@@ -10,6 +10,8 @@ use crate::range::Range;
 
 /// The most blocks that are claimed at once.
 const MOST: usize = 8;
+/// How many blocks of a domain the policies of the manifest let a node have.
+pub const SLOTS: u32 = 64;
 
 /// An open block of a range set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,11 +142,13 @@ pub fn contradiction<'c>(set: &[Range], claims: &'c [Claim]) -> Option<&'c Claim
     })
 }
 
-/// The first slot that the node has not used in this domain.
-pub fn free_slot(node: &str, claims: &[Claim]) -> u32 {
+/// A slot that the node has not used in this domain. The networks of a node, which claim at the same time, begin at different ones.
+pub fn free_slot(node: &str, network: &str, claims: &[Claim]) -> u32 {
     let used: BTreeSet<u32> =
         claims.iter().filter(|claim| claim.node == node).map(|claim| claim.slot).collect();
-    (0..).find(|slot| !used.contains(slot)).unwrap_or_default()
+    let begin = u32::try_from(hint(node, network) % u64::from(SLOTS)).unwrap_or_default();
+    let slots = (0..SLOTS).map(|n| (begin + n) % SLOTS).chain(SLOTS..);
+    slots.into_iter().find(|slot| !used.contains(slot)).unwrap_or_default()
 }
 
 /// A place that is another one for most nodes and networks, and always the same for one (FNV-1a).
@@ -287,13 +291,19 @@ mod tests {
     #[test]
     fn a_node_uses_each_slot_once() {
         let mut claims = Vec::new();
-        for expected in 0..3 {
-            let slot = free_slot("a", &claims);
-            assert_eq!(slot, expected);
-            claims.push(Claim { slot, ..claim("10.0.0.0", 4, "a") });
-        }
-        claims.remove(1);
-        assert_eq!((free_slot("a", &claims), free_slot("b", &claims)), (1, 0));
+        let begins: BTreeSet<u32> = (0..8).map(|n| free_slot("a", &format!("net{n}"), &claims)).collect();
+        assert!(begins.len() > 6, "{begins:?}");
+        let slots: Vec<u32> = (0..=SLOTS)
+            .map(|_| {
+                let slot = free_slot("a", "net", &claims);
+                claims.push(Claim { slot, ..claim("10.0.0.0", 4, "a") });
+                slot
+            })
+            .collect();
+        assert_eq!(slots[slots.len() - 1], SLOTS, "beyond the quota");
+        assert_eq!(slots.iter().collect::<BTreeSet<_>>(), (0..=SLOTS).collect::<Vec<_>>().iter().collect());
+        let freed = claims.remove(7).slot;
+        assert_eq!((free_slot("a", "net", &claims), free_slot("b", "net", &claims) < SLOTS), (freed, true));
     }
 
     #[test]

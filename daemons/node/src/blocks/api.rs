@@ -14,7 +14,7 @@ use kube::core::params::{DeleteParams, GetParams, ListParams, PostParams, Precon
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Mutex;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::object::{self, Claimant, Domain, Object, Page};
 use super::whereabouts;
@@ -27,6 +27,8 @@ const LIMIT: Duration = Duration::from_secs(5);
 const PAGE: u32 = 500;
 /// The most pages: more blocks than a network can use.
 const PAGES: usize = 200;
+/// Policies know a new range some milliseconds late, and refuse its blocks until then.
+const LATE: Duration = Duration::from_millis(300);
 /// How often another node may change the domain's object meanwhile.
 const ATTEMPTS: usize = 5;
 
@@ -252,7 +254,10 @@ impl Api {
             None => Request::new(DOMAINS).create(&params, body),
         };
         match self.send::<Domain>(request.map_err(failed)?).await.map_err(Unusable::Failed)? {
-            Answer::Done(_) => Ok(true),
+            Answer::Done(_) => {
+                sleep(LATE).await;
+                Ok(true)
+            }
             Answer::Conflict => Ok(false),
             Answer::Absent if known.is_empty() => Err(Unusable::Failed(no_kind())),
             Answer::Absent => Ok(false),

@@ -88,7 +88,7 @@ fn pod<'l>(live: &'l Live, ip: &IpAddr) -> &'l str {
 }
 
 async fn claim(api: &Api, block: Block, domain: &str, claims: &mut Vec<Claim>) -> Result<Claim> {
-    let slot = free_slot(NAME, claims);
+    let slot = free_slot(NAME, NAME, claims);
     let claim = match api.create(block, domain, NAME, slot).await? {
         Created::Done(claim) => Some(claim),
         Created::Taken => api.get(block, domain).await?,

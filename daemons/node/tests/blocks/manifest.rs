@@ -1,6 +1,7 @@
 //! Compares the manifest with the program.
 
 use clap::Parser as _;
+use ferrule_blocks::plan::SLOTS;
 use ferrule_node::arguments::{Arguments, Command};
 use serde_json::Value;
 
@@ -31,4 +32,10 @@ fn the_daemon_knows_its_options_and_has_its_folders() {
         let volume = volumes.iter().find(|volume| volume["name"] == mount["name"]).unwrap();
         assert_eq!(volume["hostPath"]["path"], mount["mountPath"], "the path of the node");
     }
+}
+
+#[test]
+fn the_daemon_knows_its_quota() {
+    let text = include_str!("../../../../examples/shared/ferrule-blocks.yaml");
+    assert!(text.contains(&format!("object.spec.slot < {SLOTS}\n")));
 }

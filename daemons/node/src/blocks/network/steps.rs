@@ -174,7 +174,7 @@ impl Keeper {
     /// The step *create*: the claim, if it is this node's.
     async fn create(&mut self, block: Block) -> Result<Option<Claim>> {
         let Network { domain, network, .. } = self.kept.ledger.network.clone();
-        let slot = plan::free_slot(self.api.node(), &self.claims);
+        let slot = plan::free_slot(self.api.node(), &network, &self.claims);
         // The object may be there although the answer is lost: the next list tells.
         let created =
             self.api.create(block, &domain, &network, slot).await.inspect_err(|_| self.listed = None);
