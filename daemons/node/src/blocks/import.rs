@@ -74,7 +74,8 @@ pub async fn run(options: Options, import: &Import) -> Result<(String, bool)> {
             None => lines.push(format!("{name}: would be claimed for {count} addresses of whereabouts")),
         }
     }
-    let is_empty = |claim: &&Claim| claim.store == NAME && !wanted.contains_key(&claim.block);
+    let has_none = |block: &Block| !wanted.keys().any(|other| other.overlaps(block));
+    let is_empty = |claim: &&Claim| claim.store == NAME && has_none(&claim.block);
     lines.extend(claims.iter().filter(is_empty).map(|claim| {
         let name = claim.block.name(domain);
         format!("{name}: whereabouts has no address of it any more: kubectl delete addressblock {name}")

@@ -81,3 +81,23 @@ fn addresses_of_whereabouts_are_never_given() {
         "{lines:?}"
     );
 }
+
+/// Claims that were made before the domain had its sizes.
+#[test]
+fn a_claim_of_another_size_stays_while_whereabouts_has_an_address_of_it() {
+    let lan = Lan::new();
+    lan.server.faults(|faults| faults.rules = None);
+    let a = lan.member("a");
+    given(&lan, &[9]);
+    assert_eq!(import(&a, "--block-size 16").0, "0");
+    let range = json!({"subnet": "10.20.0.0/24", "rangeStart": "10.20.0.8", "rangeEnd": "10.20.0.23"});
+    let net = network("net", json!([[range]]), 4);
+    let mut ips: Vec<String> = (0..8).flat_map(|pod| a.add_until(&net, &format!("pod{pod}"))).collect();
+    ips.sort();
+    assert_eq!(ips, [16, 17, 18, 19, 20, 21, 22, 23].map(|last| format!("10.20.0.{last}")));
+    let gives_back =
+        || import(&a, "").1.iter().any(|line| line.ends_with("kubectl delete addressblock lan.10-20-0-0"));
+    assert!(!gives_back());
+    given(&lan, &[]);
+    assert!(gives_back());
+}
