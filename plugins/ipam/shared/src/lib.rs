@@ -47,6 +47,8 @@ pub const PLUGIN: Plugin =
 
 /// How long ADD may take if the daemon has to claim blocks.
 const LIMIT: Duration = Duration::from_secs(15);
+/// How long the daemon has for an answer at the end of this time.
+const LAST: Duration = Duration::from_secs(1);
 /// How often ADD tries other addresses if hosts on the link answer for those that it was about to give.
 const TRIES: usize = 4;
 /// How much longer ADD waits before each further look at the ledger.
@@ -112,7 +114,9 @@ fn reserve(
             Attempt::Done(ips) => return Ok(ips),
             Attempt::Needs(needs) => needs,
         };
-        client::ask(&shared.socket, &request(shared, needs), deadline).map_err(|error| CniError {
+        // One that has answered until now has some time for the last answer too.
+        let until = deadline.max(Instant::now() + LAST);
+        client::ask(&shared.socket, &request(shared, needs), until).map_err(|error| CniError {
             msg: format!(
                 "network {:?} has no address for this container: {}",
                 shared.network.network, error.msg
