@@ -161,7 +161,7 @@ impl Api {
     pub(super) async fn ranges(&self, domain: &str) -> Result<Vec<Fixed>> {
         let request = Request::new(DOMAINS).get(domain, &GetParams::default())?;
         match self.send::<Domain>(request).await? {
-            Answer::Done(found) => Ok(found.ranges().to_vec()),
+            Answer::Done(found) => Ok(found.ranges()),
             _ => Ok(Vec::new()),
         }
     }
@@ -243,11 +243,11 @@ impl Api {
             Answer::Done(found) => Some(found),
             _ => None,
         };
-        let known = found.as_ref().map_or(&[][..], Domain::ranges);
-        let all = joined(known, wanted)
+        let known = found.as_ref().map_or_else(Vec::new, Domain::ranges);
+        let all = joined(&known, wanted)
             .map_err(|why| Unusable::Contradiction(format!("the domain {domain} has other ranges: {why}")))?;
         let Some(all) = all else { return Ok(true) };
-        let object = object::domain(domain, &all, found.as_ref().map(Domain::version));
+        let object = object::domain(domain, found.as_ref(), &all[known.len()..]);
         let (body, params) = (serde_json::to_vec(&object).map_err(failed)?, PostParams::default());
         let request = match found {
             Some(_) => Request::new(DOMAINS).replace(domain, &params, body),

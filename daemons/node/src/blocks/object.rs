@@ -121,33 +121,37 @@ pub(super) struct Domain {
 
 #[derive(Debug, Deserialize)]
 struct DomainSpec {
-    ranges: Vec<Fixed>,
+    ranges: Vec<Value>,
 }
 
 impl Domain {
-    pub(super) fn ranges(&self) -> &[Fixed] {
-        &self.spec.ranges
+    /// Its ranges. Leaves out what is none: whoever has the token of a node can add it.
+    pub(super) fn ranges(&self) -> Vec<Fixed> {
+        let ranges = self.spec.ranges.iter().filter_map(|range| Fixed::deserialize(range).ok());
+        ranges.filter(|range| range.check().is_ok()).collect()
     }
 
     pub(super) fn uid(&self) -> &str {
         &self.metadata.uid
     }
 
-    pub(super) fn version(&self) -> &str {
+    fn version(&self) -> &str {
         &self.metadata.resource_version
     }
 }
 
-/// The object of a domain. `version`: the one that it replaces.
-pub(super) fn domain(name: &str, ranges: &[Fixed], version: Option<&str>) -> Value {
+/// The object of a domain with more ranges than the one that it replaces.
+pub(super) fn domain(name: &str, former: Option<&Domain>, more: &[Fixed]) -> Value {
+    let known = former.into_iter().flat_map(|former| former.spec.ranges.iter().cloned());
+    let ranges: Vec<Value> = known.chain(more.iter().map(|range| json!(range))).collect();
     let mut object = json!({
         "apiVersion": API,
         "kind": "AddressDomain",
         "metadata": { "name": name },
         "spec": { "ranges": ranges },
     });
-    if let Some(version) = version {
-        object["metadata"]["resourceVersion"] = version.into();
+    if let Some(former) = former {
+        object["metadata"]["resourceVersion"] = former.version().into();
     }
     object
 }

@@ -256,3 +256,16 @@ fn each_domain_is_asked_for_its_ranges_and_seldom() {
     assert!(questions() - before < 3, "{} questions", questions() - before);
     a.add_until(&network("other", small(8, 55), 8), "pod");
 }
+
+/// Anybody with the token of a node can add it, and nobody can remove it.
+#[test]
+fn a_range_that_is_none_stops_no_domain() {
+    let lan = Lan::new();
+    let none = json!({"subnet": "x", "rangeStart": "", "rangeEnd": "", "blockSize": 3});
+    let path = "/apis/ferrule.dev/v1alpha1/addressdomains/lan";
+    lan.store.put(path, json!({"spec": {"ranges": [none]}}));
+    let a = lan.member("a");
+    a.add(&network("net", small(8, 55), 4), "pod");
+    let ranges = lan.store.get(path).unwrap()["spec"]["ranges"].clone();
+    assert_eq!((&ranges[0], &ranges[1]["blockSize"]), (&none, &json!(4)));
+}
