@@ -97,6 +97,7 @@ END
     judged node-1 "writes a domain as it is" allowed replace --validate=false --filename -
     adds 10.20.0.0/24 10.20.0.250 32 "has smaller blocks in this subnet"
     adds 10.20.0.0/16 10.20.9.0 32 "has smaller blocks in this subnet"
+    adds x x 1 "or it is no subnet"
     adds 10.20.0.0/24 10.20.0.250 1 allowed
     adds fd00:20::/64 fd00:20::1 256 allowed
     judged node-1 "sets the taint" "cannot patch" patch node node-2 --type=merge --patch '{"spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]}}'
