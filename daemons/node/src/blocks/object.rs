@@ -125,7 +125,7 @@ struct DomainSpec {
 }
 
 impl Domain {
-    /// Its ranges. Leaves out what is none: whoever has the token of a node can add it.
+    /// Its ranges, without those that cannot be read: the token of one node is enough to add them.
     pub(super) fn ranges(&self) -> Vec<Fixed> {
         let ranges = self.spec.ranges.iter().filter_map(|range| Fixed::deserialize(range).ok());
         ranges.filter(|range| range.check().is_ok()).collect()
@@ -140,7 +140,7 @@ impl Domain {
     }
 }
 
-/// The object of a domain with more ranges than the one that it replaces.
+/// The object of a domain with the ranges of its former one, and more.
 pub(super) fn domain(name: &str, former: Option<&Domain>, more: &[Fixed]) -> Value {
     let known = former.into_iter().flat_map(|former| former.spec.ranges.iter().cloned());
     let ranges: Vec<Value> = known.chain(more.iter().map(|range| json!(range))).collect();

@@ -183,7 +183,7 @@ fn blocks_go_back_although_none_can_be_claimed() {
     assert!(lan.blocks_of("a")[0].starts_with("lan.10-21-"));
 }
 
-/// Claims of other sizes, and objects that have the name of a block and are no claims. None of them has a label.
+/// Claims of other sizes, and objects that have the name of a block and are no claims. They have no labels.
 #[test]
 fn odd_blocks_cost_no_more_than_their_addresses() {
     let lan = Lan::new();
@@ -257,7 +257,7 @@ fn each_domain_is_asked_for_its_ranges_and_seldom() {
     a.add_until(&network("other", small(8, 55), 8), "pod");
 }
 
-/// Anybody with the token of a node can add it, and nobody can remove it.
+/// The token of one node is enough to add it, and the API server lets no range be removed.
 #[test]
 fn a_range_that_is_none_stops_no_domain() {
     let lan = Lan::new();

@@ -211,7 +211,7 @@ fn answered(net: &Net, exec: &Exec, answer: &str) -> (String, ErrorObject) {
     })
 }
 
-/// Containers from before the last boot have all addresses of two blocks. Nobody has called DEL.
+/// Containers from before the last boot have all addresses of two blocks. No runtime has called DEL.
 #[test]
 fn addresses_from_before_the_boot_are_given_again_in_all_blocks() {
     let net = Net::new();
