@@ -116,6 +116,9 @@ pub struct Side {
     /// The rules of ClusterNetworkPolicies that have passed the packet on to the next tier.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub passed: Vec<By>,
+    /// What was not asked, and would have decided otherwise: the first ones.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub unreached: Vec<By>,
     /// The pod's mode is dry: what the reason denies passes, and is counted.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub is_dry: bool,

@@ -155,6 +155,7 @@ mod tests {
             reason,
             by: policies.iter().map(|policy| By { policy: policy.to_string(), ..By::default() }).collect(),
             passed: Vec::new(),
+            unreached: Vec::new(),
             is_dry: false,
         };
         let said = |reason, policies: &[&str]| {

@@ -20,6 +20,8 @@ const FEW: usize = 10;
 const PARTS: usize = 3;
 /// The most entries of policies of one end that are named.
 const ENTRIES: usize = 50;
+/// The most rules of one end that are named because they were not asked.
+const UNREACHED: usize = 3;
 /// How long questions are answered: this thread enforces.
 const TIME: Duration = Duration::from_secs(1);
 
@@ -95,8 +97,33 @@ fn side(why: &Why<'_>, direction: Direction, ends: &Ends<'_>) -> Side {
         reason,
         by,
         passed: why.passed.iter().map(|entry| of_entry(entry, direction)).collect(),
+        unreached: unreached(&why.unreached, direction),
         is_dry: why.is_dry,
     }
+}
+
+/// What was not asked, and would have decided otherwise.
+fn unreached(all: &[Decides<'_>], direction: Direction) -> Vec<By> {
+    let one = |reason: &Decides<'_>| match reason {
+        Decides::Allowed(place) => Some(of_place(place, direction)),
+        Decides::Accepted(entry) | Decides::Refused(entry) => Some(of_entry(entry, direction)),
+        Decides::NothingAllows(all) => {
+            let NetworkPolicy { namespace, name, .. } = all.first()?.policy;
+            let more = match all.len() - 1 {
+                0 => String::new(),
+                more => format!(", nor one of {more} more NetworkPolicies"),
+            };
+            let misses = format!("no entry of it allows this{more}");
+            Some(By { policy: shown(namespace, name), entry: None, misses })
+        }
+        Decides::Itself | Decides::NotHere | Decides::NoPolicy | Decides::TwoPods | Decides::Closed => None,
+    };
+    let mut by: Vec<By> = all.iter().filter_map(one).take(UNREACHED).collect();
+    if let (Some(last), more @ 1..) = (by.last_mut(), all.len().saturating_sub(UNREACHED)) {
+        let and = if last.misses.is_empty() { "and" } else { "; and" };
+        last.misses += &format!("{and} {more} more behind it");
+    }
+    by
 }
 
 /// The list of the object that has the entries, and that of an entry's peers.

@@ -55,6 +55,7 @@ fn decision(flow: &Explained) -> Vec<(usize, String)> {
         };
         lines.push((2, format!("{word}: {of}{}", end.why)));
         lines.extend(end.by.iter().map(|by| (4, of_policy(by))));
+        lines.extend(end.unreached.iter().map(|by| (4, format!("not reached: {}", of_policy(by)))));
     }
     lines.extend(flow.verdict.warnings.iter().map(|warning| (2, format!("warning: {warning}"))));
     lines
