@@ -14,6 +14,8 @@ use ferrule_policy_kit::ask::{
     Answer, Applied, AppliedPolicy, Ask, By, Flow, MOST, PROTOCOL, Pod, Question, Reason, Side,
 };
 
+use super::denied::denial;
+
 /// The most peers and blocks of a policy that are named.
 const FEW: usize = 10;
 /// The most peers, or names of ports, of an entry that are explained.
@@ -29,20 +31,11 @@ const TIME: Duration = Duration::from_secs(1);
 pub(crate) fn answer(ask: &Ask, compiler: &Compiler) -> Answer {
     let mut answer = Answer { ferrule_policy: PROTOCOL, ..Answer::default() };
     match ask {
-        Ask::Why(questions) if questions.len() > MOST => {
-            answer.error = Some(format!("more than {MOST} questions"));
-        }
         Ask::Why(questions) => {
-            let end = Instant::now() + TIME;
-            let one = |question| (Instant::now() < end).then(|| flow(compiler.cluster(), question));
-            answer.flows = questions.iter().map_while(one).collect();
-            if answer.flows.len() < questions.len() {
-                let found = answer.flows.len();
-                let all = questions.len();
-                answer.notes.push(format!(
-                    "the policies are many: ferrule-node has looked at {found} of {all} flows"
-                ));
-            }
+            answer.flows = in_time(questions, &mut answer, |question| flow(compiler.cluster(), question));
+        }
+        Ask::Denied(flows) => {
+            answer.denials = in_time(flows, &mut answer, |flow| denial(compiler.cluster(), flow, 1));
         }
         Ask::Pod(name) => match pod(compiler.cluster(), name) {
             Some(pod) => answer.pod = Some(pod),
@@ -53,6 +46,25 @@ pub(crate) fn answer(ask: &Ask, compiler: &Compiler) -> Answer {
         Ask::Pods => answer.pods = pods(compiler),
     }
     answer
+}
+
+/// Looks at one after the other, as long as there is time.
+fn in_time<Q, A>(questions: &[Q], answer: &mut Answer, one: impl Fn(&Q) -> A) -> Vec<A> {
+    let all = questions.len();
+    if all > MOST {
+        answer.error = Some(format!("more than {MOST} questions"));
+        return Vec::new();
+    }
+    let end = Instant::now() + TIME;
+    let found: Vec<A> =
+        questions.iter().map_while(|question| (Instant::now() < end).then(|| one(question))).collect();
+    if found.len() < all {
+        let found = found.len();
+        answer
+            .notes
+            .push(format!("the policies are many: ferrule-node has looked at {found} of {all} flows"));
+    }
+    found
 }
 
 fn pod(cluster: &Cluster, name: &str) -> Option<Pod> {

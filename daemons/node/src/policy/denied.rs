@@ -160,7 +160,7 @@ fn in_turns(flows: Vec<(Flow, u64)>) -> Vec<(Flow, u64)> {
 }
 
 /// The flow with what the cluster's objects say of it now. Entries of policies are not looked at: there may be 10,000 in each, and this thread enforces.
-fn denial(cluster: &Cluster, flow: &Flow, packets: u64) -> Denial {
+pub(super) fn denial(cluster: &Cluster, flow: &Flow, packets: u64) -> Denial {
     let Flow { direction, source, destination, protocol, port } = *flow;
     let packet = Packet { source, destination, protocol, destination_port: port };
     let name = |address: IpAddr| cluster.name_at(address).unwrap_or_default();
