@@ -18,7 +18,7 @@ use crate::model::{
 pub use tier::Entry;
 use tier::Ruling;
 pub use unlike::{Unlike, Want, unlike};
-pub use why::{Explanation, Miss, Missed, Place, Reason, Why, why};
+pub use why::{EXPLAINED, Explanation, Miss, Missed, Place, Reason, Why, why};
 
 /// The first packet of a connection: after the translation of its destination, before that of its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

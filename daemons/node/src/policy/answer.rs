@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use ferrule_node_policy::judge::{Entry, Miss, Place, Reason as Decides, Unlike, Why, unlike, why};
+use ferrule_node_policy::judge::{
+    EXPLAINED, Entry, Miss, Place, Reason as Decides, Unlike, Why, unlike, why,
+};
 use ferrule_node_policy::model::{
     ClusterNetworkPolicy, ClusterPeer, ClusterProtocol, ClusterRule, ClusterSubject, Direction,
     NetworkPolicy, Port, PortValue, Rule,
@@ -20,8 +22,6 @@ use super::denied::denial;
 const FEW: usize = 10;
 /// The most peers, or names of ports, of an entry that are explained.
 const PARTS: usize = 3;
-/// The most entries of policies of one end that are named.
-const ENTRIES: usize = 50;
 /// The most rules of one end that are named because they were not asked.
 const UNREACHED: usize = 3;
 /// How long questions are answered: this thread enforces.
@@ -95,11 +95,11 @@ fn side(why: &Why<'_>, direction: Direction, ends: &Ends<'_>) -> Side {
         Decides::Accepted(entry) => (Reason::Accepted, vec![of_entry(entry, direction)]),
         Decides::Refused(entry) => (Reason::Refused, vec![of_entry(entry, direction)]),
         Decides::NothingAllows(all) => {
-            let count: usize = all.iter().map(|missed| missed.entries.len().max(1)).sum();
+            let count: usize = all.iter().map(|missed| missed.policy.rules(direction).len().max(1)).sum();
             let by = all.iter().flat_map(|missed| missed_by(missed.policy, &missed.entries, direction, ends));
-            let mut by: Vec<By> = by.take(ENTRIES).collect();
-            if let (Some(last), true) = (by.last_mut(), count > ENTRIES) {
-                last.misses += &format!("; and {} more entries of policies", count - ENTRIES);
+            let mut by: Vec<By> = by.take(EXPLAINED).collect();
+            if let (Some(last), true) = (by.last_mut(), count > EXPLAINED) {
+                last.misses += &format!("; and {} more entries of policies", count - EXPLAINED);
             }
             (Reason::NothingAllows, by)
         }
@@ -230,7 +230,7 @@ fn missed_by(policy: &NetworkPolicy, entries: &[Miss], direction: Direction, end
             }
         },
     };
-    entries.iter().zip(rules).take(ENTRIES).enumerate().map(one).collect()
+    entries.iter().zip(rules).take(EXPLAINED).enumerate().map(one).collect()
 }
 
 /// A port of a rule, such as `80/TCP`, `8000-8080/TCP`, `dns/UDP`, or `all/SCTP`.

@@ -8,6 +8,9 @@ use crate::model::{ClusterNetworkPolicy, Direction, NetworkPolicy, Port, Rule};
 use super::tier::{Entry, Ruling};
 use super::{Packet, Selecting, Side};
 
+/// The most entries of NetworkPolicies that are looked at to say what does not match in them: a namespace may have millions.
+pub const EXPLAINED: usize = 50;
+
 /// Both ends of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation<'a> {
@@ -61,7 +64,7 @@ pub struct Place<'a> {
     pub port: Option<usize>,
 }
 
-/// A NetworkPolicy that isolates, and what does not match in each of its entries of this direction.
+/// A NetworkPolicy that isolates, and what does not match in each of its entries of this direction; of all policies in the first [`EXPLAINED`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missed<'a> {
     pub policy: &'a NetworkPolicy,
@@ -175,11 +178,16 @@ impl<'a> Side<'a, '_> {
     }
 
     fn of_policies(&self, isolating: &[&'a NetworkPolicy], pod: &KnownPod) -> Reason<'a> {
-        let allowing = isolating.iter().find_map(|policy| self.place(policy, pod));
-        allowing.map_or_else(
-            || Reason::NothingAllows(isolating.iter().map(|policy| self.missed(policy, pod)).collect()),
-            Reason::Allowed,
-        )
+        if let Some(place) = isolating.iter().find_map(|policy| self.place(policy, pod)) {
+            return Reason::Allowed(place);
+        }
+        let mut left = EXPLAINED;
+        let missed = isolating.iter().map(|policy| {
+            let missed = self.missed(policy, pod, left);
+            left -= missed.entries.len();
+            missed
+        });
+        Reason::NothingAllows(missed.collect())
     }
 
     /// The first entry that allows the packet, with its first peer and port that do.
@@ -198,7 +206,7 @@ impl<'a> Side<'a, '_> {
         })
     }
 
-    fn missed(&self, policy: &'a NetworkPolicy, pod: &KnownPod) -> Missed<'a> {
+    fn missed(&self, policy: &'a NetworkPolicy, pod: &KnownPod, most: usize) -> Missed<'a> {
         let is_unread = super::selects(&policy.pods, pod).is_none() || policy.unread.is_some();
         let mut pairs = 0;
         let of = |rule: &Rule| {
@@ -215,7 +223,7 @@ impl<'a> Side<'a, '_> {
                 (false, false) => Miss::Both,
             }
         };
-        Missed { policy, entries: policy.rules(self.direction).iter().map(of).collect() }
+        Missed { policy, entries: policy.rules(self.direction).iter().take(most).map(of).collect() }
     }
 
     /// Whether one of the ports matches, of any peer.

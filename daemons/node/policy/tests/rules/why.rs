@@ -85,7 +85,7 @@ impl Ground {
         match &why.reason {
             Reason::Accepted(entry) | Reason::Refused(entry) => {
                 let of = |policy: &&mut ClusterNetworkPolicy| policy.name == entry.policy.name;
-                let policy = cluster_policies.iter_mut().rfind(of).unwrap();
+                let Some(policy) = cluster_policies.iter_mut().rfind(of) else { panic!("{why:?}") };
                 let rules = if at.1 == Direction::Ingress { &mut policy.ingress } else { &mut policy.egress };
                 // Those behind it keep their numbers. A policy that is not understood denies by all of its rules.
                 let nobody = NamespacedPods { pods: select("no=body"), ..NamespacedPods::default() };

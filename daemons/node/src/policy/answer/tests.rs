@@ -231,8 +231,8 @@ fn the_answer_about_a_huge_policy_is_short() {
         ..NetworkPolicy::default()
     });
     let found = lines(&ask(&compiler, address(2), address(1), 80).ingress);
-    assert_eq!(found.len(), ENTRIES);
-    assert!(found[ENTRIES - 1].ends_with("; and 950 more entries of policies"), "{found:?}");
+    assert_eq!(found.len(), EXPLAINED);
+    assert!(found[EXPLAINED - 1].ends_with("; and 950 more entries of policies"), "{found:?}");
     assert_eq!(found[0].matches("has a port with the name").count(), PARTS, "{found:?}");
     assert!(found[0].contains("its ports: p0/TCP, p1/TCP, p2/TCP and 17 more;"), "{found:?}");
 }
