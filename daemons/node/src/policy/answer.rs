@@ -269,6 +269,10 @@ impl Ends<'_> {
         let all: Vec<_> = all.filter(|(_, unlike)| !unlike.is_empty()).collect();
         for (number, unlike) in all.iter().take(PARTS) {
             let why = |unlike: &Unlike<'_>| match unlike {
+                Unlike::Block(cidr) if cidr.contains(':') != other.is_ipv6() => {
+                    let [own, family] = if other.is_ipv6() { ["IPv6", "IPv4"] } else { ["IPv4", "IPv6"] };
+                    format!("{other} is {own}, and {cidr} is {family}")
+                }
                 Unlike::Block(cidr) => format!("{other} is not in {cidr}"),
                 Unlike::Except(cidr) => format!("{other} is in its except {cidr}"),
                 Unlike::OtherNamespace => format!(

@@ -163,6 +163,12 @@ fn a_connection_is_explained_with_and_without_the_daemon() {
         (&json!("denied"), &json!("policy"))
     );
 
+    // A host port, after no Service has the address.
+    let host_port = says(&f, "policy why 10.9.0.9 10.212.0.1 18951");
+    has(&host_port, 3, &["a host port, in table inet cni_portmap: 10.212.", ": denied"]);
+    document(&f, "policy why 10.9.0.1 10.212.0.1 18951");
+    has(&says(&f, "policy why 10.9.0.9 10.212.0.1 18952"), 0, &["an address of this node"]);
+
     // A Service: each of its ends is judged.
     load(SERVICES);
     let service = says(&f, "policy why 10.9.0.1 10.96.0.1 8080");

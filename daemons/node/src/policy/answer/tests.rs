@@ -198,6 +198,7 @@ fn each_peer_says_what_does_not_fit() {
             Peer { namespaces: Some(selector("y")), ..pods("x") },
             "from[2]: the namespace must have app=y, and shop has no label app, and the pod must have app=x, and shop/client has app=client",
         ),
+        (block("::/0", "fd00::/8"), "from[2]: 10.0.0.2 is IPv4, and ::/0 is IPv6"),
         (block("10.0.0.0/24", "10.0.0.2/31"), "from[2]: 10.0.0.2 is in its except 10.0.0.2/31"),
         (block("10.0.0.0/24", "fd00::/64"), "from[2]: it is not understood: its CIDRs are not understood"),
         (unread, "from[2]: it is not understood: odd"),

@@ -45,7 +45,12 @@ fn an_answer_reads_like_this() {
         notes: vec!["n1".into()],
     };
     let backends = ["10.1.0.3:8080".parse().unwrap()].into();
-    let service = Some(Service { name: "shop/web".into(), place: "table ip kube-proxy".into(), backends });
+    let service = Some(Service {
+        name: "shop/web".into(),
+        place: "table ip kube-proxy".into(),
+        backends,
+        ..Service::default()
+    });
     let explanation = Explanation {
         schema: 1,
         protocol: "TCP".into(),
