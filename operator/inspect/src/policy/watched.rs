@@ -31,12 +31,14 @@ pub struct Watched {
     /// Its addresses, as long as it has them.
     pub addresses: BTreeSet<IpAddr>,
     standing: Option<Standing>,
+    /// The runtime's cache has had it.
+    is_cached: bool,
 }
 
 impl Watched {
     /// A pod as NAMESPACE/NAME.
     pub fn new(name: &str) -> Watched {
-        Watched { name: name.to_owned(), addresses: BTreeSet::new(), standing: None }
+        Watched { name: name.to_owned(), addresses: BTreeSet::new(), standing: None, is_cached: false }
     }
 
     /// Looks for it. A line if there is something to say.
@@ -63,13 +65,16 @@ impl Watched {
     fn take(&mut self, own: BTreeSet<IpAddr>, told: Option<Pod>, is_in_host: bool) -> Option<String> {
         let standing = match &told {
             Some(Pod { has_part: false, .. }) if is_in_host => Standing::InHost,
+            Some(Pod { has_part: true, is_here: false, .. }) => Standing::Elsewhere,
+            // The API may have it for some time.
+            _ if own.is_empty() && self.is_cached => Standing::Gone,
             Some(Pod { has_part: false, .. }) => Standing::Ended,
-            Some(Pod { is_here: false, .. }) => Standing::Elsewhere,
             Some(_) => Standing::Here,
             // The daemon may be away.
             None if own.is_empty() => Standing::Gone,
             None => self.standing.filter(|standing| *standing != Standing::Gone).unwrap_or(Standing::Here),
         };
+        self.is_cached |= !own.is_empty();
         self.addresses = match standing {
             Standing::Ended | Standing::Gone => BTreeSet::new(),
             _ => own.into_iter().chain(told.into_iter().flat_map(|pod| pod.addresses)).collect(),
@@ -86,6 +91,7 @@ impl Watched {
                 Some(format!("{name} runs on another node, which alone sees what its policies deny"))
             }
             Standing::InHost | Standing::Ended => Some(no_part(name, is_in_host)),
+            Standing::Gone if before == Some(Standing::Ended) => None,
             Standing::Gone if before.is_some() => {
                 Some(format!("{name} has ended: it is not on this node any more"))
             }
@@ -115,7 +121,17 @@ mod tests {
             (own(&[2]), told(&[2], true, false), false, "shop/web has ended: no policy is for it", 0),
             // Without a daemon.
             (own(&[2]), None, false, "", 0),
-            (own(&[]), None, false, "shop/web has ended: it is not on this node any more", 0),
+            (own(&[]), None, false, "", 0),
+            (own(&[3]), told(&[3], true, true), false, "shop/web runs on this node with 10.1.0.3", 1),
+            // Its namespace is gone, and the API does not know it yet.
+            (
+                own(&[]),
+                told(&[3], true, true),
+                false,
+                "shop/web has ended: it is not on this node any more",
+                0,
+            ),
+            (own(&[]), None, false, "", 0),
             (own(&[]), told(&[9], false, true), false, "shop/web runs on another node", 1),
             (own(&[]), told(&[7], true, false), true, "shop/web uses the node's network", 1),
         ] {
