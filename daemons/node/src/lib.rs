@@ -11,7 +11,7 @@
 //! - `forwarding` and `forward_chain` let the packets of pods pass: sysctls, and `FORWARD` of iptables. [`firewalls`] names what does not.
 //! - [`proof`] asks whether pods can talk, and [`word`] says it.
 //! - [`store`] reads host-local's store.
-//! - [`policy`] enforces NetworkPolicies.
+//! - [`policy`] enforces NetworkPolicies. `quota` bounds what a namespace can make others say.
 //! - [`housekeeping`] runs `ferrule repair` and `ferrule gc`.
 //! - [`status`], [`serve`], [`probe`], [`cleanup`] and [`left_overs`] are for administrators.
 //! - [`blocks`] claims blocks of addresses for the plugin `shared`, in a process of its own.
@@ -45,6 +45,7 @@ pub mod plan_file;
 pub mod policy;
 pub mod probe;
 pub mod proof;
+mod quota;
 pub mod reason;
 pub mod routes;
 pub mod serve;

@@ -10,6 +10,7 @@ use ferrule_kernel::unix_stream::exchange;
 use serde::{Deserialize, Serialize};
 
 use crate::Direction;
+use crate::denials::{self, Denial};
 
 /// The version of the protocol.
 pub const PROTOCOL: u32 = 1;
@@ -38,6 +39,8 @@ pub struct Request {
 pub enum Ask {
     /// Why flows pass or not: at most [`MOST`].
     Why(Vec<Question>),
+    /// Who denies flows that were denied, and the names of both ends: at most [`MOST`].
+    Denied(Vec<denials::Flow>),
     /// The addresses of a pod.
     Pod(String),
     /// The policies of this node's pods.
@@ -73,6 +76,9 @@ pub struct Answer {
     /// To [`Ask::Why`]: one for each question.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub flows: Vec<Flow>,
+    /// To [`Ask::Denied`]: one for each flow.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub denials: Vec<Denial>,
     /// To [`Ask::Pod`].
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub pod: Option<Pod>,
@@ -116,6 +122,9 @@ pub struct Side {
     /// The rules of ClusterNetworkPolicies that have passed the packet on to the next tier.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub passed: Vec<By>,
+    /// What was not asked, and would have decided otherwise: the first ones.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub unreached: Vec<By>,
     /// The pod's mode is dry: what the reason denies passes, and is counted.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub is_dry: bool,

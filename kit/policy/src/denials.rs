@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use ferrule_kernel::ip::{IpFamily, from_octets};
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::{Element, Error, Expr, Table, cut_comment, elements};
+use serde::{Deserialize, Serialize};
 
 use crate::Direction;
 
@@ -60,7 +61,8 @@ pub fn counts(name: &str) -> bool {
 }
 
 /// A denied flow: what its packets have in common before the translation of the source and after that of the destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Flow {
     /// The direction in which the pod's policies deny it.
     pub direction: Direction,
@@ -183,7 +185,8 @@ impl News {
 }
 
 /// A denied flow with names, as one line of text.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Denial {
     /// The flow.
     pub flow: Flow,

@@ -2,21 +2,45 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 
 use cni_common::spec::{CniError, Context};
-use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::table_state;
 use ferrule_policy_kit::Direction;
-use ferrule_policy_kit::ask::{self, Ask, MOST, Question};
+use ferrule_policy_kit::ask::{Ask, MOST};
 use ferrule_policy_kit::decided::TABLE;
 use ferrule_policy_kit::denials::{Counter, Denial, Flow, News, counters, flows};
 
+use crate::model::Sockets;
 use crate::policy::daemon::Daemon;
+use crate::policy::places::Places;
+use crate::policy::watched::Watched;
+use crate::policy::why::Party;
+use crate::sight::Sight;
+
+/// Which denials are shown.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// libcni's folder of results.
+    pub results: PathBuf,
+    /// The node's first process, if it is not 1.
+    pub init: Option<u32>,
+    /// Only those with one of these at an end; if empty, all.
+    pub ends: Vec<Party>,
+    /// Only those with a pod of this namespace at an end.
+    pub namespace: Option<String>,
+    /// Only those of this direction.
+    pub direction: Option<Direction>,
+}
 
 /// Looks again and again.
 pub struct Watch {
-    socket: Socket,
+    options: Options,
+    sockets: Sockets,
     news: News,
+    addresses: Vec<IpAddr>,
+    pods: Vec<Watched>,
+    is_enforced: bool,
 }
 
 impl Watch {
@@ -24,34 +48,81 @@ impl Watch {
     ///
     /// # Errors
     /// No policies are enforced here, or the kernel refuses to list them.
-    pub fn open() -> Result<Watch, CniError> {
-        let mut socket = Socket::netfilter().context(|| "open a netlink socket")?.with_whole_dumps();
-        if table_state(&mut socket, TABLE).context(|| "look for the table of policies")?.is_none() {
-            let why = format!(
-                "no policies are enforced on this node: there is no table {TABLE}, which ferrule-node --policy makes"
-            );
+    pub fn open(options: Options) -> Result<Watch, CniError> {
+        let sockets = Sockets::open()?;
+        let (mut addresses, mut pods) = (Vec::new(), Vec::new());
+        for end in &options.ends {
+            match end {
+                Party::Address(address) => addresses.push(*address),
+                Party::Pod(pod) => pods.push(Watched::new(pod)),
+            }
+        }
+        let mut watch = Watch { options, sockets, news: News::default(), addresses, pods, is_enforced: true };
+        if let Some(why) = watch.not_enforced()? {
             return Err(CniError::internal(why));
         }
-        let mut watch = Watch { socket, news: News::default() };
         // Those of the last minute.
-        watch.look()?;
+        watch.denials()?;
         Ok(watch)
     }
 
-    /// The denials since the last look.
+    /// Lines about what has happened since the last look.
     ///
     /// # Errors
     /// The kernel refuses a list.
-    pub fn look(&mut self) -> Result<Vec<Denial>, CniError> {
-        let found = flows(&mut self.socket, TABLE).context(|| "list denied flows")?;
-        let new = self.news.of(found);
+    pub fn look(&mut self) -> Result<Vec<String>, CniError> {
+        let mut lines: Vec<String> = self.not_enforced()?.into_iter().collect();
+        if !self.pods.is_empty() {
+            let Options { results, init, .. } = &self.options;
+            let sight = Sight::of_all(*init, [results.as_path()].into_iter());
+            let places = Places::read(results, &sight, &mut self.sockets.route)?;
+            let mut daemon = Daemon::default();
+            for pod in &mut self.pods {
+                lines.extend(pod.look(&places, &mut daemon, &mut self.sockets.route)?);
+            }
+        }
+        lines.extend(self.denials()?.iter().map(ToString::to_string));
+        Ok(lines)
+    }
+
+    /// Why nothing is denied any more, once.
+    fn not_enforced(&mut self) -> Result<Option<String>, CniError> {
+        let state = table_state(&mut self.sockets.netfilter, TABLE);
+        let was = std::mem::replace(
+            &mut self.is_enforced,
+            state.context(|| "look for the table of policies")?.is_some(),
+        );
+        Ok((was && !self.is_enforced).then(|| {
+            format!(
+                "no policies are enforced on this node: there is no table {TABLE}, which ferrule-node --policy makes"
+            )
+        }))
+    }
+
+    fn denials(&mut self) -> Result<Vec<Denial>, CniError> {
+        let socket = &mut self.sockets.netfilter;
+        let mut new = self.news.of(flows(socket, TABLE).context(|| "list denied flows")?);
+        new.retain(|(flow, _)| {
+            self.has_end(flow) && self.options.direction.is_none_or(|of| of == flow.direction)
+        });
         if new.is_empty() {
             return Ok(Vec::new());
         }
-        let pods = counters(&mut self.socket, TABLE).context(|| "list the counters of pods")?;
+        let pods = counters(&mut self.sockets.netfilter, TABLE).context(|| "list the counters of pods")?;
         let mut denials = named(&new, &pods);
         explain(&mut denials);
+        if let Some(namespace) = &self.options.namespace {
+            let is_of = |pod: &str| pod.split_once('/').is_some_and(|(of, _)| of == namespace);
+            denials.retain(|denial| is_of(&denial.pod) || is_of(&denial.peer));
+        }
         Ok(denials)
+    }
+
+    fn has_end(&self, flow: &Flow) -> bool {
+        let is_end = |address: &IpAddr| *address == flow.source || *address == flow.destination;
+        self.options.ends.is_empty()
+            || self.addresses.iter().any(is_end)
+            || self.pods.iter().flat_map(|pod| &pod.addresses).any(is_end)
     }
 }
 
@@ -59,32 +130,20 @@ impl Watch {
 fn explain(denials: &mut [Denial]) {
     let mut daemon = Daemon::default();
     for some in denials.chunks_mut(MOST) {
-        let question = |Denial { flow, .. }: &Denial| Question {
-            from: flow.source,
-            to: flow.destination,
-            protocol: flow.protocol,
-            port: flow.port,
-        };
-        let Some(answer) = daemon.ask(Ask::Why(some.iter().map(question).collect())) else { return };
-        some.iter_mut().zip(&answer.flows).for_each(|(denial, flow)| add(denial, flow));
+        let flows = some.iter().map(|denial| denial.flow).collect();
+        let Some(answer) = daemon.ask(Ask::Denied(flows)) else { return };
+        some.iter_mut().zip(answer.denials).for_each(|(denial, told)| add(denial, told));
     }
 }
 
-/// Adds the names of pods that the kernel does not have, and the policies, if these still deny it.
-fn add(denial: &mut Denial, flow: &ask::Flow) {
-    let (own, other) = match denial.flow.direction {
-        Direction::Ingress => (&flow.ingress, &flow.egress),
-        Direction::Egress => (&flow.egress, &flow.ingress),
-    };
-    for (name, side) in [(&mut denial.pod, own), (&mut denial.peer, other)] {
-        if let (true, Some(pod)) = (name.is_empty(), side.pods.first()) {
-            name.clone_from(pod);
+/// Adds the policies, and the names of pods that the kernel does not have.
+fn add(denial: &mut Denial, told: Denial) {
+    for (name, told) in [(&mut denial.pod, told.pod), (&mut denial.peer, told.peer)] {
+        if name.is_empty() {
+            *name = told;
         }
     }
-    if own.reason.allows() == Some(false) {
-        denial.policies = own.by.iter().map(|by| by.policy.clone()).collect();
-        denial.policies.dedup();
-    }
+    denial.policies = told.policies;
 }
 
 /// The flows with the names of the isolated pods of this node.
@@ -104,8 +163,6 @@ fn named(flows: &[(Flow, u64)], pods: &[Counter]) -> Vec<Denial> {
 
 #[cfg(test)]
 mod tests {
-    use ferrule_policy_kit::ask::{By, Reason, Side};
-
     use super::*;
 
     #[test]
@@ -150,29 +207,14 @@ mod tests {
             is_dry: false,
             packets: Some(1),
         }];
-        let side = |pod: &str, reason, policies: &[&str]| Side {
-            pods: vec![pod.to_owned()],
-            reason,
-            by: policies.iter().map(|policy| By { policy: policy.to_string(), ..By::default() }).collect(),
-            passed: Vec::new(),
-            is_dry: false,
-        };
-        let said = |reason, policies: &[&str]| {
-            let mut denials = named(&[(flow, 1)], &pods);
-            let api = ask::Flow {
-                egress: side("tools/other", Reason::NotHere, &[]),
-                ingress: side("shop/late", reason, policies),
-            };
-            denials.iter_mut().for_each(|denial| add(denial, &api));
-            denials[0].to_string()
-        };
-        let line = "denied ingress of shop/web (10.0.0.2) from tools/other (10.0.0.1): TCP 80";
-        let policies = ["NetworkPolicy shop/web", "NetworkPolicy shop/web", "NetworkPolicy shop/all"];
+        let mut denial = named(&[(flow, 2)], &pods).remove(0);
+        let policies = ["shop/web", "shop/all"].map(|name| format!("NetworkPolicy {name}")).to_vec();
+        let (pod, peer) = ("shop/late".to_owned(), "tools/other".to_owned());
+        let told = Denial { pod, peer, policies, ..denial.clone() };
+        add(&mut denial, told);
         assert_eq!(
-            said(Reason::NothingAllows, &policies),
-            format!("{line}; by NetworkPolicy shop/web, NetworkPolicy shop/all")
+            denial.to_string(),
+            "denied ingress of shop/web (10.0.0.2) from tools/other (10.0.0.1): TCP 80, 2 packets; by NetworkPolicy shop/web, NetworkPolicy shop/all"
         );
-        // A change allows it by now.
-        assert_eq!(said(Reason::Allowed, &policies[..1]), line);
     }
 }

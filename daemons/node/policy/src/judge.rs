@@ -15,9 +15,10 @@ use crate::model::{
     Port, PortValue, Protocol, Rule,
 };
 
+pub use tier::Entry;
 use tier::Ruling;
 pub use unlike::{Unlike, Want, unlike};
-pub use why::{Entry, Explanation, Miss, Missed, Place, Reason, Why, why};
+pub use why::{EXPLAINED, Explanation, Miss, Missed, Place, Reason, Why, why};
 
 /// The first packet of a connection: after the translation of its destination, before that of its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,10 +108,10 @@ pub fn deniers<'a>(cluster: &'a Cluster, packet: &Packet, direction: Direction) 
     }
     let Selecting { admin, isolating, baseline, .. } = of_pod;
     for policies in [admin, baseline] {
-        match side.first_ruling(policies, pod) {
-            Some((policy, _, Ruling::Deny)) => return vec![PolicyName::of_cluster(policy)],
-            Some((_, _, Ruling::Accept)) => return Vec::new(),
-            Some((_, _, Ruling::Pass)) | None => {}
+        match side.rulings(policies, pod).next() {
+            Some((Entry { policy, .. }, Ruling::Deny)) => return vec![PolicyName::of_cluster(policy)],
+            Some((_, Ruling::Accept)) => return Vec::new(),
+            Some((_, Ruling::Pass)) | None => {}
         }
     }
     // With one of these the tier Baseline is empty.
@@ -171,10 +172,10 @@ impl<'a> Side<'a, '_> {
             let policies = selecting.into_iter().flat_map(|of| of.isolating).collect();
             return if is_isolated { Decision::Denied(policies) } else { Decision::NotIsolated };
         }
-        match self.first_ruling(&of_pod.admin, pod) {
-            Some((policy, _, Ruling::Accept)) => return Decision::Accepted(policy),
-            Some((policy, _, Ruling::Deny)) => return Decision::Refused(policy),
-            Some((_, _, Ruling::Pass)) | None => {}
+        match self.rulings(&of_pod.admin, pod).next() {
+            Some((Entry { policy, .. }, Ruling::Accept)) => return Decision::Accepted(policy),
+            Some((Entry { policy, .. }, Ruling::Deny)) => return Decision::Refused(policy),
+            Some((_, Ruling::Pass)) | None => {}
         }
         if !of_pod.isolating.is_empty() {
             let allowing = of_pod.isolating.iter().find(|policy| self.allows(policy, pod));
@@ -183,10 +184,10 @@ impl<'a> Side<'a, '_> {
                 |policy| Decision::Allowed(policy),
             );
         }
-        match self.first_ruling(&of_pod.baseline, pod) {
-            Some((policy, _, Ruling::Accept)) => Decision::Accepted(policy),
-            Some((policy, _, Ruling::Deny)) => Decision::Refused(policy),
-            Some((_, _, Ruling::Pass)) | None => Decision::NotIsolated,
+        match self.rulings(&of_pod.baseline, pod).next() {
+            Some((Entry { policy, .. }, Ruling::Accept)) => Decision::Accepted(policy),
+            Some((Entry { policy, .. }, Ruling::Deny)) => Decision::Refused(policy),
+            Some((_, Ruling::Pass)) | None => Decision::NotIsolated,
         }
     }
 

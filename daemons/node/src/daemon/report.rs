@@ -9,7 +9,7 @@ use humantime::format_rfc3339_seconds;
 use ipnetwork::IpNetwork;
 
 use crate::arguments::Options;
-use crate::cluster::Refusal;
+use crate::cluster::{Peers, Refusal};
 use crate::conflist::Template;
 use crate::kernel::Local;
 use crate::plan::{self, Plan, State};
@@ -133,7 +133,7 @@ pub(super) fn found(conflist: &status::Conflist, has_pods: bool) -> Conflist {
 }
 
 /// Notes how each node is reached. A node whose networks are as before keeps its time.
-pub(super) fn nodes(status: &mut Status, plan: &Plan, local: &Local) {
+pub(super) fn nodes(status: &mut Status, plan: &Plan, peers: Option<&Peers>, local: &Local) {
     let former = std::mem::take(&mut status.nodes);
     for (name, states) in &plan.nodes {
         let mut networks: Vec<Network> =
@@ -148,7 +148,9 @@ pub(super) fn nodes(status: &mut Status, plan: &Plan, local: &Local) {
         }
         let same = former.binary_search_by(|node| node.name.cmp(name)).ok().map(|at| &former[at]);
         let since = same.filter(|node| node.networks == networks).map_or_else(now, |node| node.since.clone());
-        status.nodes.push(Node { name: name.clone(), networks, since, standing: String::new() });
+        let peer = peers.and_then(|peers| peers.get(name));
+        let addresses = peer.into_iter().flat_map(|peer| peer.addresses).flatten().collect();
+        status.nodes.push(Node { name: name.clone(), addresses, networks, since, standing: String::new() });
     }
 }
 

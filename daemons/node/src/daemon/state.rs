@@ -31,6 +31,7 @@ use crate::plan::{Facts, Interest, Plan, make};
 use crate::plan_file::Identity;
 use crate::policy::Report;
 use crate::proof::{self, Proofs};
+use crate::quota::Quota;
 use crate::serve::Figures;
 use crate::status::{self, Status};
 use crate::{forward_chain, guard, interface, masquerade, vxlan, wireguard};
@@ -88,6 +89,8 @@ pub(super) struct State {
     published: Option<String>,
     /// What the thread of the policies says; `None` with `--policy off`.
     policy: Option<Report>,
+    /// The faults of policies that were told.
+    faults: Quota,
     /// What the health endpoint has found.
     proofs: Proofs,
     input: watch::Sender<proof::Input>,
@@ -143,6 +146,7 @@ impl State {
             announced: None,
             published: None,
             policy: None,
+            faults: Quota::new(policy::FAULTS),
             proofs: Proofs::none(),
             input,
             probed,

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use ferrule_node_policy::judge::{Entry, Miss, Place, Reason as Decides, Unlike, Why, unlike, why};
+use ferrule_node_policy::judge::{
+    EXPLAINED, Entry, Miss, Place, Reason as Decides, Unlike, Why, unlike, why,
+};
 use ferrule_node_policy::model::{
     ClusterNetworkPolicy, ClusterPeer, ClusterProtocol, ClusterRule, ClusterSubject, Direction,
     NetworkPolicy, Port, PortValue, Rule,
@@ -14,12 +16,14 @@ use ferrule_policy_kit::ask::{
     Answer, Applied, AppliedPolicy, Ask, By, Flow, MOST, PROTOCOL, Pod, Question, Reason, Side,
 };
 
+use super::denied::denial;
+
 /// The most peers and blocks of a policy that are named.
 const FEW: usize = 10;
 /// The most peers, or names of ports, of an entry that are explained.
 const PARTS: usize = 3;
-/// The most entries of policies of one end that are named.
-const ENTRIES: usize = 50;
+/// The most rules of one end that are named because they were not asked.
+const UNREACHED: usize = 3;
 /// How long questions are answered: this thread enforces.
 const TIME: Duration = Duration::from_secs(1);
 
@@ -27,20 +31,11 @@ const TIME: Duration = Duration::from_secs(1);
 pub(crate) fn answer(ask: &Ask, compiler: &Compiler) -> Answer {
     let mut answer = Answer { ferrule_policy: PROTOCOL, ..Answer::default() };
     match ask {
-        Ask::Why(questions) if questions.len() > MOST => {
-            answer.error = Some(format!("more than {MOST} questions"));
-        }
         Ask::Why(questions) => {
-            let end = Instant::now() + TIME;
-            let one = |question| (Instant::now() < end).then(|| flow(compiler.cluster(), question));
-            answer.flows = questions.iter().map_while(one).collect();
-            if answer.flows.len() < questions.len() {
-                let found = answer.flows.len();
-                let all = questions.len();
-                answer.notes.push(format!(
-                    "the policies are many: ferrule-node has looked at {found} of {all} flows"
-                ));
-            }
+            answer.flows = in_time(questions, &mut answer, |question| flow(compiler.cluster(), question));
+        }
+        Ask::Denied(flows) => {
+            answer.denials = in_time(flows, &mut answer, |flow| denial(compiler.cluster(), flow, 1));
         }
         Ask::Pod(name) => match pod(compiler.cluster(), name) {
             Some(pod) => answer.pod = Some(pod),
@@ -51,6 +46,25 @@ pub(crate) fn answer(ask: &Ask, compiler: &Compiler) -> Answer {
         Ask::Pods => answer.pods = pods(compiler),
     }
     answer
+}
+
+/// Looks at one after the other, as long as there is time.
+fn in_time<Q, A>(questions: &[Q], answer: &mut Answer, one: impl Fn(&Q) -> A) -> Vec<A> {
+    let all = questions.len();
+    if all > MOST {
+        answer.error = Some(format!("more than {MOST} questions"));
+        return Vec::new();
+    }
+    let end = Instant::now() + TIME;
+    let found: Vec<A> =
+        questions.iter().map_while(|question| (Instant::now() < end).then(|| one(question))).collect();
+    if found.len() < all {
+        let found = found.len();
+        answer
+            .notes
+            .push(format!("the policies are many: ferrule-node has looked at {found} of {all} flows"));
+    }
+    found
 }
 
 fn pod(cluster: &Cluster, name: &str) -> Option<Pod> {
@@ -81,11 +95,11 @@ fn side(why: &Why<'_>, direction: Direction, ends: &Ends<'_>) -> Side {
         Decides::Accepted(entry) => (Reason::Accepted, vec![of_entry(entry, direction)]),
         Decides::Refused(entry) => (Reason::Refused, vec![of_entry(entry, direction)]),
         Decides::NothingAllows(all) => {
-            let count: usize = all.iter().map(|missed| missed.entries.len().max(1)).sum();
+            let count: usize = all.iter().map(|missed| missed.policy.rules(direction).len().max(1)).sum();
             let by = all.iter().flat_map(|missed| missed_by(missed.policy, &missed.entries, direction, ends));
-            let mut by: Vec<By> = by.take(ENTRIES).collect();
-            if let (Some(last), true) = (by.last_mut(), count > ENTRIES) {
-                last.misses += &format!("; and {} more entries of policies", count - ENTRIES);
+            let mut by: Vec<By> = by.take(EXPLAINED).collect();
+            if let (Some(last), true) = (by.last_mut(), count > EXPLAINED) {
+                last.misses += &format!("; and {} more entries of policies", count - EXPLAINED);
             }
             (Reason::NothingAllows, by)
         }
@@ -95,8 +109,33 @@ fn side(why: &Why<'_>, direction: Direction, ends: &Ends<'_>) -> Side {
         reason,
         by,
         passed: why.passed.iter().map(|entry| of_entry(entry, direction)).collect(),
+        unreached: unreached(&why.unreached, direction),
         is_dry: why.is_dry,
     }
+}
+
+/// What was not asked, and would have decided otherwise.
+fn unreached(all: &[Decides<'_>], direction: Direction) -> Vec<By> {
+    let one = |reason: &Decides<'_>| match reason {
+        Decides::Allowed(place) => Some(of_place(place, direction)),
+        Decides::Accepted(entry) | Decides::Refused(entry) => Some(of_entry(entry, direction)),
+        Decides::NothingAllows(all) => {
+            let NetworkPolicy { namespace, name, .. } = all.first()?.policy;
+            let more = match all.len() - 1 {
+                0 => String::new(),
+                more => format!(", nor one of {more} more NetworkPolicies"),
+            };
+            let misses = format!("no entry of it allows this{more}");
+            Some(By { policy: shown(namespace, name), entry: None, misses })
+        }
+        Decides::Itself | Decides::NotHere | Decides::NoPolicy | Decides::TwoPods | Decides::Closed => None,
+    };
+    let mut by: Vec<By> = all.iter().filter_map(one).take(UNREACHED).collect();
+    if let (Some(last), more @ 1..) = (by.last_mut(), all.len().saturating_sub(UNREACHED)) {
+        let and = if last.misses.is_empty() { "and" } else { "; and" };
+        last.misses += &format!("{and} {more} more behind it");
+    }
+    by
 }
 
 /// The list of the object that has the entries, and that of an entry's peers.
@@ -191,7 +230,7 @@ fn missed_by(policy: &NetworkPolicy, entries: &[Miss], direction: Direction, end
             }
         },
     };
-    entries.iter().zip(rules).take(ENTRIES).enumerate().map(one).collect()
+    entries.iter().zip(rules).take(EXPLAINED).enumerate().map(one).collect()
 }
 
 /// A port of a rule, such as `80/TCP`, `8000-8080/TCP`, `dns/UDP`, or `all/SCTP`.
@@ -230,6 +269,10 @@ impl Ends<'_> {
         let all: Vec<_> = all.filter(|(_, unlike)| !unlike.is_empty()).collect();
         for (number, unlike) in all.iter().take(PARTS) {
             let why = |unlike: &Unlike<'_>| match unlike {
+                Unlike::Block(cidr) if cidr.contains(':') != other.is_ipv6() => {
+                    let [own, family] = if other.is_ipv6() { ["IPv6", "IPv4"] } else { ["IPv4", "IPv6"] };
+                    format!("{other} is {own}, and {cidr} is {family}")
+                }
                 Unlike::Block(cidr) => format!("{other} is not in {cidr}"),
                 Unlike::Except(cidr) => format!("{other} is in its except {cidr}"),
                 Unlike::OtherNamespace => format!(

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::time::{Duration, Instant};
 
 use ferrule_kernel::netlink::Socket;
 use ferrule_kernel::nftables::Error;
@@ -11,9 +12,13 @@ use ferrule_node_policy::model::Direction;
 use ferrule_policy_kit::denials::{self, Counter, Denial, Flow, News};
 
 use super::layout::TABLE;
+use crate::quota::Quota;
 
 /// The most pods, by direction and policies, that have a count of their own. Those of all others are one.
 const MOST: usize = 100;
+/// The most counts that become new because of one namespace within [`WINDOW`]: whoever writes its policies and pods chooses the names.
+const MOST_NEW: u32 = 50;
+const WINDOW: Duration = Duration::from_secs(3600);
 /// The most names of policies in a count.
 const MOST_POLICIES: usize = 5;
 /// The most lines of one look.
@@ -61,14 +66,22 @@ impl Count {
 }
 
 /// Denied packets since the daemon's start. The sum of a direction and mode never becomes less.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Denied {
     /// What the kernel has said last.
     last: BTreeMap<(Direction, IpAddr, bool), u64>,
     counts: BTreeMap<Count, u64>,
+    new: Quota,
     news: News,
     /// Why the counters could not be read.
     problem: Option<String>,
+}
+
+impl Default for Denied {
+    fn default() -> Denied {
+        let (last, counts, news, problem) = Default::default();
+        Denied { last, counts, new: Quota::new(WINDOW), news, problem }
+    }
 }
 
 impl Denied {
@@ -116,7 +129,8 @@ impl Denied {
             let new = packets - known.unwrap_or_default();
             let mut own = count(counter);
             current.insert(own.clone());
-            if !self.counts.contains_key(&own) && (new == 0 || self.counts.len() >= MOST) {
+            let mut is_one_more = || self.new.number(&own.namespace, Instant::now()) > MOST_NEW;
+            if !self.counts.contains_key(&own) && (new == 0 || self.counts.len() >= MOST || is_one_more()) {
                 own = Count::rest(own.direction, own.is_dry);
             }
             if new > 0 {
@@ -160,7 +174,7 @@ fn in_turns(flows: Vec<(Flow, u64)>) -> Vec<(Flow, u64)> {
 }
 
 /// The flow with what the cluster's objects say of it now. Entries of policies are not looked at: there may be 10,000 in each, and this thread enforces.
-fn denial(cluster: &Cluster, flow: &Flow, packets: u64) -> Denial {
+pub(super) fn denial(cluster: &Cluster, flow: &Flow, packets: u64) -> Denial {
     let Flow { direction, source, destination, protocol, port } = *flow;
     let packet = Packet { source, destination, protocol, destination_port: port };
     let name = |address: IpAddr| cluster.name_at(address).unwrap_or_default();
@@ -216,11 +230,26 @@ mod tests {
     fn the_number_of_counts_is_bounded() {
         let mut denied = Denied::default();
         let all: Vec<Counter> = (0..250).map(|last| counter(last, &format!("pod{last}"), 1)).collect();
-        denied.take(&all, count);
-        denied.take(&all, count);
+        let of_five = |counter: &Counter| {
+            let namespace = counter.pod.chars().last().unwrap().to_digit(10).unwrap() % 5;
+            Count { namespace: namespace.to_string(), ..count(counter) }
+        };
+        denied.take(&all, of_five);
+        denied.take(&all, of_five);
         assert_eq!(denied.counts.len(), MOST + 1);
         assert_eq!(denied.counts.values().sum::<u64>(), 250);
         assert_eq!(denied.counts[&Count::rest(Direction::Ingress, false)], 150);
+    }
+
+    #[test]
+    fn names_that_change_make_few_counts() {
+        let (mut denied, mut seen) = (Denied::default(), BTreeSet::new());
+        for round in 1..=500 {
+            let policies = format!("p{round}");
+            denied.take(&[counter(1, "one", round)], |of| Count { policies: policies.clone(), ..count(of) });
+            seen.extend(denied.counts.keys().cloned());
+        }
+        assert_eq!((seen.len(), denied.counts.values().sum()), (MOST_NEW as usize + 1, 500));
     }
 
     #[test]

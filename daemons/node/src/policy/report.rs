@@ -74,6 +74,22 @@ pub struct Fault {
     pub what: String,
 }
 
+/// The first of each namespace, then the second of each, at most [`Report::MOST`]: one namespace does not keep out the others. Those of a
+/// namespace stand together in `all`.
+fn in_turns<'n, T>(all: impl Iterator<Item = T>, namespace: impl Fn(&T) -> &'n str) -> Vec<T> {
+    let mut turns: Vec<Vec<T>> = (0..Report::MOST).map(|_| Vec::new()).collect();
+    let (mut last, mut turn) = (None, 0);
+    for one in all {
+        let own = Some(namespace(&one));
+        turn = if last == own { turn + 1 } else { 0 };
+        last = own;
+        if let Some(of_turn) = turns.get_mut(turn).filter(|of_turn| of_turn.len() < Report::MOST) {
+            of_turn.push(one);
+        }
+    }
+    turns.into_iter().flatten().take(Report::MOST).collect()
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&*self.namespace, &*self.policy) {
@@ -120,9 +136,12 @@ impl Report {
             away,
             policies: compiler.policies(),
             cluster_policies: compiler.cluster_policies(),
-            faults: compiler.faults().take(Report::MOST).map(fault).collect(),
+            faults: in_turns(compiler.faults(), |one| one.namespace).into_iter().map(fault).collect(),
             faulty: compiler.faults().count(),
-            doubts: enforcer.inspected.doubts.iter().take(Report::MOST).map(doubt).collect(),
+            doubts: in_turns(enforcer.inspected.doubts.iter(), |one| &one.namespace)
+                .into_iter()
+                .map(doubt)
+                .collect(),
             doubtful: enforcer.inspected.doubts.len(),
             closed: compiler.cluster().closed_pods().take(Report::MOST).map(named).collect(),
             unread: compiler.unread_pods().take(Report::MOST).map(named).collect(),
@@ -214,5 +233,18 @@ impl Report {
             self.denied.iter().map(row),
         );
         metrics.text()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_namespace_does_not_hide_the_faults_of_others() {
+        let all = [vec![("a", 0); 100], vec![("b", 1), ("b", 2)], vec![("c", 3)]].concat();
+        let found = in_turns(all.into_iter(), |(namespace, _)| *namespace);
+        assert_eq!(found[..5], [("a", 0), ("b", 1), ("c", 3), ("a", 0), ("b", 2)]);
+        assert_eq!(found.len(), Report::MOST);
     }
 }

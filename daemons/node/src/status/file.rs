@@ -100,6 +100,9 @@ pub struct Reason {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub name: String,
+    /// Its InternalIPs that count.
+    #[serde(skip_serializing_if = "Vec::is_empty", default)]
+    pub addresses: Vec<IpAddr>,
     /// Its podCIDRs, also those that are refused.
     pub networks: Vec<Network>,
     /// Since when its networks are as they are, RFC 3339.

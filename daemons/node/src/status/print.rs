@@ -239,6 +239,7 @@ mod tests {
         };
         let node = |name: &str, networks| Node {
             name: name.into(),
+            addresses: Vec::new(),
             networks,
             since: "2026-01-01T00:00:00Z".into(),
             standing: "restarting".into(),

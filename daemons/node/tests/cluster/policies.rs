@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use cni_lab::Place;
 use cni_lab::testing::{ask, silent, udp_socket};
+use cni_runner::Attachment;
 use serde_json::{Value, json};
 
 use crate::lab::{Cluster, PORT, wait};
@@ -34,6 +35,17 @@ impl Cluster {
 
     /// The scheduler's part, then the runtime's. The label `app` is the name.
     pub(crate) fn start<'m>(&self, member: &'m Member, namespace: &str, name: &str) -> Running<'m> {
+        self.start_with(member, namespace, name, |attachment| attachment)
+    }
+
+    /// As [`Cluster::start`], with capabilities.
+    fn start_with<'m>(
+        &self,
+        member: &'m Member,
+        namespace: &str,
+        name: &str,
+        with: impl FnOnce(Attachment) -> Attachment,
+    ) -> Running<'m> {
         let object = json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"labels": {"app": name}},
             "spec": {"nodeName": member.name}, "status": {"phase": "Pending"}});
         self.store.put(&pod_path(namespace, name), object);
@@ -42,7 +54,7 @@ impl Cluster {
             "IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_UID={}",
             uid.as_str().unwrap()
         );
-        member.pod_with(name, |attachment| attachment.with_args(args))
+        member.pod_with(name, |attachment| with(attachment.with_args(args)))
     }
 
     /// The kubelet's part, some seconds later: the other nodes learn the addresses.

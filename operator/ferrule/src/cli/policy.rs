@@ -14,7 +14,7 @@ use super::watch::watch;
 pub(super) fn run(command: &Policy) -> Result<u8> {
     match command {
         Policy::Why(arguments) => why(arguments),
-        Policy::Watch => watch(),
+        Policy::Watch(arguments) => watch(arguments),
     }
 }
 

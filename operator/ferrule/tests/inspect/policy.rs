@@ -163,6 +163,12 @@ fn a_connection_is_explained_with_and_without_the_daemon() {
         (&json!("denied"), &json!("policy"))
     );
 
+    // A host port, after no Service has the address.
+    let host_port = says(&f, "policy why 10.9.0.9 10.212.0.1 18951");
+    has(&host_port, 3, &["a host port, in table inet cni_portmap: 10.212.", ": denied"]);
+    document(&f, "policy why 10.9.0.1 10.212.0.1 18951");
+    has(&says(&f, "policy why 10.9.0.9 10.212.0.1 18952"), 0, &["an address of this node"]);
+
     // A Service: each of its ends is judged.
     load(SERVICES);
     let service = says(&f, "policy why 10.9.0.1 10.96.0.1 8080");
@@ -176,14 +182,19 @@ fn a_connection_is_explained_with_and_without_the_daemon() {
     let side = |reason: &str, by: Value| json!({"pods": [], "reason": reason, "by": by});
     let by = json!([{"policy": "NetworkPolicy shop/web", "entry": "ingress[0]", "misses": "the port matches, no peer does"}]);
     let answer = |ingress: Value| json!({"ferrulePolicy": 1, "flows": [{"egress": side("notHere", json!([])), "ingress": ingress}]});
-    let (denies, allows) = (answer(side("nothingAllows", by)), answer(side("noPolicy", json!([]))));
-    daemon(&f, vec![denies.clone(), allows, denies]);
+    let (denies, allows) = (answer(side("nothingAllows", by.clone())), answer(side("noPolicy", json!([]))));
+    let mut dry = denies.clone();
+    let ingress = dry["flows"][0]["ingress"].as_object_mut().unwrap();
+    ingress.extend([("isDry".into(), json!(true)), ("unreached".into(), by.clone()), ("passed".into(), by)]);
+    daemon(&f, vec![denies.clone(), allows, denies, dry]);
     let named = says(&f, &format!("policy why 10.9.0.9 {web} 80"));
     has(&named, 3, &["NetworkPolicy shop/web: ingress[0]: the port matches, no peer does"]);
     assert!(!named.1.contains("warning"), "{named:?}");
     let differs = says(&f, &format!("policy why 10.9.0.9 {web} 80"));
     has(&differs, 3, &["warning: the kernel's rules deny it (ingress), the objects of the API do not"]);
     document(&f, &format!("policy why 10.9.0.9 {web} 80"));
+    let allowed = document(&f, &format!("policy why 10.9.0.1 {web} 80"));
+    assert!(allowed["flows"][0]["kernel"]["passed"][0]["rule"] == 1, "{allowed}");
     // A pod that the cache does not have: the daemon knows it, and that it has no address of its own.
     let agent =
         json!({"ferrulePolicy": 1, "pod": {"addresses": ["10.9.0.9"], "isHere": true, "hasPart": false}});

@@ -16,6 +16,8 @@ pub struct Asked {
     pub is_service: bool,
     /// The address with which this node itself sends there.
     pub source: Option<IpAddr>,
+    /// The address with which the node that has the source sends here, if it is another one.
+    pub inner: Option<IpAddr>,
 }
 
 /// The address that the kernel chooses for packets of this node to an address. Sends nothing.
@@ -29,7 +31,7 @@ pub fn source_to(to: IpAddr) -> Option<IpAddr> {
 
 /// The notes of a flow.
 pub fn notes(asked: &Asked, [from, to]: &[Place; 2], api: Option<&Flow>) -> Vec<String> {
-    let Asked { question: Question { from: asked_source, .. }, is_service, source } = asked;
+    let Asked { question: Question { from: asked_source, .. }, is_service, source, inner } = asked;
     let mut notes = Vec::new();
     let has_pod = |of: &dyn Fn(&Flow) -> bool| api.is_some_and(of);
     let is_pod_elsewhere = match &to.of {
@@ -51,6 +53,12 @@ pub fn notes(asked: &Asked, [from, to]: &[Place; 2], api: Option<&Flow>) -> Vec<
         // Policies of this node are asked before the translation of the source.
         _ if is_stranger && !is_service && to.of != Where::Outside => notes.push("what comes through a node port or a load balancer may have a node's address as its source: ask for that one, too".to_owned()),
         _ => {}
+    }
+    if let (Where::Node(node), Some(inner), Where::Pod(_) | Where::Nobody) = (&from.of, inner, &to.of) {
+        notes.push(format!(
+            "node {node:?} sends to pods of this node with the source {inner}, not with this one. Ask for that: {}",
+            again(*inner, asked)
+        ));
     }
     if to.of == Where::Outside && !is_pod_elsewhere && from.of != Where::Outside {
         notes.push("if the other end is a Service's address: no rule of kube-proxy on this node has it with this port".to_owned());
@@ -101,7 +109,8 @@ mod tests {
         let of = |from: Where, to: Where, is_service, source: &str| {
             let [from_address, to_address] = ["198.51.100.3", "10.244.1.6"].map(address);
             let question = Question { from: from_address, to: to_address, protocol: 6, port: 80 };
-            let asked = Asked { question, is_service, source: Some(address(source)) };
+            let inner = (from == Where::Node("c".into())).then(|| address("10.244.3.0"));
+            let asked = Asked { question, is_service, source: Some(address(source)), inner };
             notes(&asked, &[place(from), place(to)], None).join("\n")
         };
         let far = || Where::OtherNode("a".into());
@@ -116,6 +125,11 @@ mod tests {
         let direct = of(Where::Outside, Where::Pod("shop/web".into()), false, "10.244.3.0");
         assert!(direct.contains("may have a node's address as its source"), "{direct}");
         assert_eq!(of(Where::Node("b".into()), Where::Pod("shop/web".into()), false, "10.244.3.0"), "");
+        let of_node = of(Where::Node("c".into()), Where::Pod("shop/web".into()), false, "10.244.1.0");
+        assert!(
+            of_node.contains("node \"c\" sends to pods of this node with the source 10.244.3.0"),
+            "{of_node}"
+        );
         let away = of(Where::Pod("shop/web".into()), Where::Outside, false, "10.244.3.0");
         assert!(away.contains("if the other end is a Service's address"), "{away}");
     }

@@ -27,6 +27,8 @@ pub struct Places {
     own: Vec<IpNetwork>,
     /// Addresses of the other nodes themselves, with their names: where packets for their podCIDRs go.
     peers: HashMap<IpAddr, String>,
+    /// Of the addresses of other nodes those with which these send nothing to pods of this node, and what they send with.
+    inner: HashMap<IpAddr, IpAddr>,
     /// The names of the node's links.
     links: HashMap<u32, String>,
 }
@@ -86,6 +88,7 @@ impl Places {
             nodes,
             own,
             peers: peers(&status),
+            inner: inner(&status),
             links: links.into_iter().map(|link| (link.index, link.name)).collect(),
         })
     }
@@ -122,6 +125,11 @@ impl Places {
         Ok(Place { of: if is_own { Where::ThisNode } else { self.pod_or_node(address) }, link })
     }
 
+    /// The address with which another node sends to pods of this node, if it is not this one.
+    pub fn inner(&self, address: IpAddr) -> Option<IpAddr> {
+        self.inner.get(&address).copied()
+    }
+
     fn pod_or_node(&self, address: IpAddr) -> Where {
         let mut own = self.cache.entries.iter().filter(|entry| {
             entry.addresses.contains(&address) && !matches!(entry.netns_state, Presence::Gone { .. })
@@ -143,7 +151,6 @@ impl Places {
 
 /// The podCIDRs of the other nodes, and of this one.
 fn networks(status: &Value) -> (Vec<(IpNetwork, String)>, Vec<IpNetwork>) {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let network = |value: &Value| value.as_str()?.parse::<IpNetwork>().ok();
     let mut nodes = Vec::new();
     for node in list(&status["nodes"]) {
@@ -154,14 +161,33 @@ fn networks(status: &Value) -> (Vec<(IpNetwork, String)>, Vec<IpNetwork>) {
     (nodes, list(&status["conflist"]["networks"]).iter().filter_map(network).collect())
 }
 
-/// The addresses of the other nodes that the daemon probes: behind a VXLAN that of its link there.
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn address(value: &Value) -> Option<IpAddr> {
+    value.as_str()?.parse().ok()
+}
+
+/// The addresses of the other nodes, and those that the daemon probes: behind a VXLAN that of its link there.
 fn peers(status: &Value) -> HashMap<IpAddr, String> {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let of = |node: &Value| {
         let name = node["name"].as_str().unwrap_or_default().to_owned();
-        let probe = |network: &Value| network["probe"].as_str()?.parse::<IpAddr>().ok();
-        let all: Vec<IpAddr> = list(&node["networks"]).iter().filter_map(probe).collect();
+        let probes = list(&node["networks"]).iter().map(|network| &network["probe"]);
+        let all: Vec<IpAddr> = probes.chain(list(&node["addresses"])).filter_map(address).collect();
         all.into_iter().map(move |address| (address, name.clone()))
+    };
+    list(&status["nodes"]).iter().flat_map(of).collect()
+}
+
+/// The addresses of nodes that send by VXLAN or WireGuard, each with that of its link.
+fn inner(status: &Value) -> HashMap<IpAddr, IpAddr> {
+    let of = |node: &Value| {
+        let ways = list(&node["networks"]).iter().filter(|network| network["way"] != "route");
+        let inner: Vec<IpAddr> = ways.filter_map(|network| address(&network["probe"])).collect();
+        let own: Vec<IpAddr> = list(&node["addresses"]).iter().filter_map(address).collect();
+        let of_family = move |own: IpAddr| inner.iter().find(|ip| ip.is_ipv4() == own.is_ipv4()).copied();
+        own.into_iter().filter_map(move |own| Some((own, of_family(own)?))).collect::<Vec<_>>()
     };
     list(&status["nodes"]).iter().flat_map(of).collect()
 }
@@ -182,20 +208,27 @@ mod tests {
     #[test]
     fn each_address_has_a_place() {
         let status = json!({"conflist": {"networks": ["10.1.0.0/24", "x"]},
-            "nodes": [{"name": "n2", "networks": [{"network": "10.1.1.0/24", "probe": "10.1.1.0"}]},
-                {"name": "n3", "networks": [{"network": "10.1.3.0/24", "probe": "192.0.2.3"}, {"probe": "x"}]}]});
+            "nodes": [{"name": "n2", "addresses": ["198.51.100.2", "2001:db8::2"],
+                    "networks": [{"network": "10.1.1.0/24", "way": "vxlan", "probe": "10.1.1.0"}]},
+                {"name": "n3", "addresses": ["192.0.2.3"], "networks": [
+                    {"network": "10.1.3.0/24", "way": "route", "probe": "192.0.2.3"}, {"way": "vxlan", "probe": "x"}]}]});
         let (nodes, own) = networks(&status);
         let (gone, live) = (Presence::Gone { is_missing: true }, Presence::Present((1, 7)));
         let entries =
             vec![entry("shop/web", 2, live), entry("shop/old", 2, gone), entry("shop/old", 3, gone)];
-        let places =
-            Places { cache: Cache::with(entries), nodes, own, peers: peers(&status), ..Places::default() };
+        let (peers, inner) = (peers(&status), inner(&status));
+        let places = Places { cache: Cache::with(entries), nodes, own, peers, inner, ..Places::default() };
         let of = |text: &str| places.pod_or_node(text.parse().unwrap());
         assert_eq!(of("10.1.0.2"), Where::Pod("shop/web".into()));
         assert_eq!((of("10.1.0.3"), of("10.1.0.9")), (Where::Nobody, Where::Nobody));
         assert_eq!(of("10.1.1.9"), Where::OtherNode("n2".into()));
         assert_eq!((of("10.1.1.0"), of("192.0.2.3")), (Where::Node("n2".into()), Where::Node("n3".into())));
         assert_eq!((of("10.1.2.9"), of("fd00::1")), (Where::Outside, Where::Outside));
+        let sends_with = |text: &str| places.inner(text.parse().unwrap()).map(|ip| ip.to_string());
+        assert_eq!(of("198.51.100.2"), Where::Node("n2".into()));
+        assert_eq!(sends_with("198.51.100.2").as_deref(), Some("10.1.1.0"));
+        // Another family, a node without VXLAN, and the address of the link itself.
+        assert_eq!(["2001:db8::2", "192.0.2.3", "10.1.1.0"].map(sends_with), [None, None, None]);
         let addresses = |pod: &str| places.addresses_of(pod).0.len();
         assert_eq!((addresses("shop/web"), addresses("shop/old"), addresses("web")), (1, 2, 0));
         assert_eq!((places.addresses_of("shop/web").1, places.addresses_of("shop/old").1), (false, true));

@@ -20,9 +20,22 @@ const DEPTH: usize = 6;
 /// The length of the hash in the name of a chain of kube-proxy.
 const HASH: usize = 8;
 
-/// A Service that has an address and port.
+/// What has an address and port that leads to pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Kind {
+    /// A Service of Kubernetes.
+    #[default]
+    Service,
+    /// A host port of a pod.
+    HostPort,
+}
+
+/// A Service that has an address and port, or a host port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Service {
+    /// Which of both.
+    pub kind: Kind,
     /// Its name, as the rules have it: NAMESPACE/NAME, perhaps with more; empty if they have none.
     pub name: String,
     /// Where the rules are.
@@ -37,26 +50,32 @@ pub struct Service {
 /// The kernel refuses to list rules, or a program of iptables fails.
 pub fn find(socket: &mut Socket, to: SocketAddr, protocol: u8) -> Result<Option<Service>, CniError> {
     let step = || "read the rules of kube-proxy";
-    if let Some(found) = by_nftables(socket, to, protocol).context(step)? {
+    let is_own = is_own(to.ip());
+    if let Some(found) = by_nftables(socket, to, protocol, is_own).context(step)? {
         return Ok(Some(found));
     }
     let family = IpFamily::of(to.ip());
-    let of_kube_proxy = (kernel::table(family), "KUBE-SERVICES");
-    let is_nft = chains(socket, &[of_kube_proxy]).context(step)?.iter().any(Option::is_some);
+    let services = (kernel::table(family), "KUBE-SERVICES");
+    let is_nft = chains(socket, &[services]).context(step)?.iter().any(Option::is_some);
     let programs = match Programs::legacy(family, NAT) {
         Some(legacy) => vec![legacy],
         None if is_nft => vec![Programs::of_node(family).context(step)?],
         None => Vec::new(),
     };
     for programs in programs {
-        if let Some(found) = by_iptables(&programs.list().context(step)?, to, protocol) {
+        if let Some(found) = by_iptables(&programs.list().context(step)?, to, protocol, is_own) {
             return Ok(Some(found));
         }
     }
     Ok(by_ipvs(&fs::read_to_string("/proc/thread-self/net/ip_vs").unwrap_or_default(), to, protocol))
 }
 
-fn by_nftables(socket: &mut Socket, to: SocketAddr, protocol: u8) -> Result<Option<Service>, Error> {
+fn by_nftables(
+    socket: &mut Socket,
+    to: SocketAddr,
+    protocol: u8,
+    is_own: bool,
+) -> Result<Option<Service>, Error> {
     let table = Table::new(Family::of(IpFamily::of(to.ip())), "kube-proxy");
     let port = to.port().to_be_bytes();
     let tail = [protocol, 0, 0, 0, port[0], port[1], 0, 0];
@@ -66,7 +85,7 @@ fn by_nftables(socket: &mut Socket, to: SocketAddr, protocol: u8) -> Result<Opti
     let found = find_elements(socket, table, &maps)?;
     let by_address = found.iter().take(2).flatten();
     // A node port is one of any address of the node.
-    let by_port = found.iter().skip(2).flatten().filter(|_| is_own(to.ip()));
+    let by_port = found.iter().skip(2).flatten().filter(|_| is_own);
     let mut element = None;
     for one in by_address.chain(by_port) {
         element = element.or(one.value.clone());
@@ -81,7 +100,7 @@ fn by_nftables(socket: &mut Socket, to: SocketAddr, protocol: u8) -> Result<Opti
 }
 
 /// Whether the address is one of this node.
-fn is_own(ip: IpAddr) -> bool {
+pub(super) fn is_own(ip: IpAddr) -> bool {
     let route = Socket::route().and_then(|mut socket| socket.route_to(ip));
     route.is_ok_and(|route| route.is_some_and(|route| route.local))
 }
@@ -150,16 +169,16 @@ pub(crate) fn protocol_name(protocol: u8) -> &'static str {
     }
 }
 
-fn by_iptables(nat: &Listing, to: SocketAddr, protocol: u8) -> Option<Service> {
+fn by_iptables(nat: &Listing, to: SocketAddr, protocol: u8, is_own: bool) -> Option<Service> {
     let is_for = |address: Option<&str>| {
         let address = address.and_then(|text| text.split('/').next()?.parse::<IpAddr>().ok());
         address == Some(to.ip())
     };
     let port = to.port().to_string();
-    let mut entries = nat.rules_of("KUBE-SERVICES").filter(|rule| {
-        is_for(rule.argument("-d"))
-            && rule.argument("-p") == Some(protocol_name(protocol))
-            && rule.argument("--dport") == Some(&port)
+    let by_address = nat.rules_of("KUBE-SERVICES").filter(|rule| is_for(rule.argument("-d")));
+    let by_port = nat.rules_of("KUBE-NODEPORTS").filter(|_| is_own);
+    let mut entries = by_address.chain(by_port).filter(|rule| {
+        rule.argument("-p") == Some(protocol_name(protocol)) && rule.argument("--dport") == Some(&port)
     });
     let entry = entries.find(|rule| rule.argument("-j").is_some_and(|target| target != "KUBE-MARK-MASQ"))?;
     // "shop/web:http cluster IP"
@@ -180,7 +199,7 @@ fn by_iptables(nat: &Listing, to: SocketAddr, protocol: u8) -> Option<Service> {
             }
         }
     }
-    Some(Service { name, place: "the table nat of iptables".to_owned(), backends })
+    Some(Service { name, place: "the table nat of iptables".to_owned(), backends, ..Service::default() })
 }
 
 /// By the kernel's list: a line for each service, then a line for each of its ends.
@@ -239,6 +258,9 @@ mod tests {
 -A KUBE-SERVICES -d 10.96.0.10/32 -p udp -m comment --comment "kube-system/kube-dns:dns cluster IP" -m udp --dport 53 -j KUBE-SVC-DNS
 -A KUBE-SERVICES -d 10.96.0.20/32 -p tcp -m comment --comment "shop/web:http cluster IP" -m tcp --dport 80 -j KUBE-SVC-WEB
 -A KUBE-SERVICES -m comment --comment "kubernetes service nodeports; NOTE: this must be the last rule in this chain" -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS
+-A KUBE-NODEPORTS -p tcp -m comment --comment "shop/web:http" -m tcp --dport 30080 -j KUBE-EXT-WEB
+-A KUBE-EXT-WEB -m comment --comment "masquerade traffic for shop/web:http external destinations" -j KUBE-MARK-MASQ
+-A KUBE-EXT-WEB -j KUBE-SVC-WEB
 -A KUBE-SVC-WEB ! -s 10.1.0.0/16 -d 10.96.0.20/32 -p tcp -m tcp --dport 80 -j KUBE-MARK-MASQ
 -A KUBE-SVC-WEB -m statistic --mode random --probability 0.5 -j KUBE-SEP-A
 -A KUBE-SVC-WEB -j KUBE-SEP-B
@@ -249,14 +271,19 @@ mod tests {
 COMMIT
 "#,
         );
-        let find = |text: &str, protocol| by_iptables(&nat, text.parse().unwrap(), protocol);
-        let found = backends(find("10.96.0.20:80", 6));
-        assert_eq!(
-            found,
-            ("shop/web:http".to_owned(), vec!["10.1.0.5:8080".to_owned(), "10.1.1.7:8080".to_owned()])
-        );
+        let own = "192.0.2.1:30080".parse().unwrap();
+        let find = |text: &str, protocol| {
+            let to: SocketAddr = text.parse().unwrap();
+            by_iptables(&nat, to, protocol, to == own)
+        };
+        for text in ["10.96.0.20:80", "192.0.2.1:30080"] {
+            let ends = vec!["10.1.0.5:8080".to_owned(), "10.1.1.7:8080".to_owned()];
+            assert_eq!(backends(find(text, 6)), ("shop/web:http".to_owned(), ends), "{text}");
+        }
         assert_eq!(backends(find("10.96.0.10:53", 17)).1, [""; 0], "no ready endpoint");
-        for (text, protocol) in [("10.96.0.20:81", 6), ("10.96.0.20:80", 17), ("10.96.0.21:80", 6)] {
+        for (text, protocol) in
+            [("10.96.0.20:81", 6), ("10.96.0.20:80", 17), ("10.96.0.21:80", 6), ("192.0.2.9:30080", 6)]
+        {
             assert_eq!(find(text, protocol), None, "{text}");
         }
     }

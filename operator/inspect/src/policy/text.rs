@@ -4,6 +4,7 @@ use ferrule_policy_kit::Direction;
 use ferrule_policy_kit::ask::By;
 use ferrule_policy_kit::ruled::{At, Cause, Ruled};
 
+use super::services::Kind;
 use super::verdict::End;
 use super::why::{Explained, Explanation};
 use crate::table::{Style, wrapped};
@@ -12,9 +13,12 @@ use crate::table::{Style, wrapped};
 pub fn text(explanation: &Explanation, style: Style) -> String {
     let mut lines: Vec<(usize, String)> = Vec::new();
     if let Some(service) = &explanation.service {
-        let name = if service.name.is_empty() { String::new() } else { format!(" {}", service.name) };
+        let what = match service.kind {
+            Kind::HostPort => "a host port".to_owned(),
+            Kind::Service => format!("a Service {}", service.name).trim_end().to_owned(),
+        };
         let ends: Vec<String> = service.backends.iter().map(ToString::to_string).collect();
-        lines.push((0, format!("a Service{name}, in {}: {}", service.place, ends.join(", "))));
+        lines.push((0, format!("{what}, in {}: {}", service.place, ends.join(", "))));
     }
     let mut former = None;
     for flow in &explanation.flows {
@@ -55,6 +59,7 @@ fn decision(flow: &Explained) -> Vec<(usize, String)> {
         };
         lines.push((2, format!("{word}: {of}{}", end.why)));
         lines.extend(end.by.iter().map(|by| (4, of_policy(by))));
+        lines.extend(end.unreached.iter().map(|by| (4, format!("not reached: {}", of_policy(by)))));
     }
     lines.extend(flow.verdict.warnings.iter().map(|warning| (2, format!("warning: {warning}"))));
     lines

@@ -47,6 +47,9 @@ pub struct End {
     pub why: String,
     /// The policies that decide, with their entries. Only the daemon knows them.
     pub by: Vec<By>,
+    /// What was not asked, and would have decided otherwise: the first ones.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unreached: Vec<By>,
 }
 
 /// Both ends, with what the kernel's rules and the API's objects say.
@@ -98,7 +101,14 @@ fn end(direction: Direction, place: &Place, ruled: Option<&Ruled>, side: Option<
         _ => named,
     };
     let does = if direction == Direction::Egress { "sends" } else { "gets" };
-    let outside = |why: String| End { direction, pods: pods.clone(), allowed: None, why, by: Vec::new() };
+    let outside = |why: String| End {
+        direction,
+        pods: pods.clone(),
+        allowed: None,
+        why,
+        by: Vec::new(),
+        unreached: Vec::new(),
+    };
     let by_api = side.filter(|side| side.reason != Reason::NotHere);
     match (&place.of, ruled, by_api) {
         (Where::ThisNode, ..) => {
@@ -114,7 +124,14 @@ fn end(direction: Direction, place: &Place, ruled: Option<&Ruled>, side: Option<
             let dry = if side.is_dry { DRY } else { "" };
             let why = said(side.reason).to_owned() + dry;
             let passed = side.passed.iter().map(|by| By { misses: PASSED.to_owned(), ..by.clone() });
-            End { direction, pods, allowed: side.allows(), why, by: passed.chain(side.by.clone()).collect() }
+            End {
+                direction,
+                pods,
+                allowed: side.allows(),
+                why,
+                by: passed.chain(side.by.clone()).collect(),
+                unreached: side.unreached.clone(),
+            }
         }
         (Where::OtherNode(node), ..) => {
             outside(format!("its node {node:?} judges what it {does}: ask there, too"))
@@ -164,7 +181,7 @@ fn by_kernel(direction: Direction, pods: Vec<String>, ruled: &Ruled) -> End {
         _ if ruled.cause == Cause::Itself => (Some(true), said(Reason::Itself).to_owned()),
         _ => (Some(true), "no policy isolates it in this direction".to_owned()),
     };
-    End { direction, pods, allowed, why, by: Vec::new() }
+    End { direction, pods, allowed, why, by: Vec::new(), unreached: Vec::new() }
 }
 
 fn said(reason: Reason) -> &'static str {

@@ -14,6 +14,7 @@ use ferrule_policy_kit::walk::{End, Packet, walk};
 use serde::Serialize;
 
 use super::daemon::Daemon;
+use super::host_ports;
 use super::notes::{Asked, ended, no_part, notes, source_to};
 use super::places::{Place, Places, Where};
 use super::services::{self, Service};
@@ -43,6 +44,9 @@ impl FromStr for Party {
             (Ok(address), _) => match IpAddr::to_canonical(&address) {
                 ip if ip.is_loopback() || ip.is_unspecified() => {
                     Err("no packet with this address leaves a pod or a node".to_owned())
+                }
+                ip if ip.is_multicast() || matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local()) => {
+                    Err("no policy is for packets with this address, which no node forwards".to_owned())
                 }
                 ip => Ok(Party::Address(ip)),
             },
@@ -107,7 +111,7 @@ pub struct Explanation {
     pub schema: u32,
     /// `TCP`, `UDP`, `SCTP`, or `ICMP` for an echo request.
     pub protocol: String,
-    /// The Service whose address was asked.
+    /// The Service or host port whose address was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service: Option<Service>,
     /// One for each pair of addresses.
@@ -176,11 +180,13 @@ pub fn explain(options: &Options) -> Result<Explanation, CniError> {
         let Port { number, protocol } = options.port.unwrap_or(Port { number: 0, protocol: icmp });
         let question = |to, port| Question { from, to, protocol, port };
         let found = match options.port {
-            Some(_) => services::find(&mut asker.sockets.netfilter, SocketAddr::new(to, number), protocol),
+            Some(_) => asker.behind(SocketAddr::new(to, number), protocol),
             None => Ok(None),
         };
         let found = found.unwrap_or_else(|error| {
-            asker.failures.push(format!("whether {to} is the address of a Service is not known: {error}"));
+            asker.failures.push(format!(
+                "whether {to} is the address of a Service or has a host port is not known: {error}"
+            ));
             None
         });
         match found {
@@ -228,6 +234,15 @@ struct Asker {
 }
 
 impl Asker {
+    /// The Service or the host port with this address and port. The kernel asks kube-proxy's rules first.
+    fn behind(&mut self, to: SocketAddr, protocol: u8) -> Result<Option<Service>, CniError> {
+        let socket = &mut self.sockets.netfilter;
+        match services::find(socket, to, protocol)? {
+            None => host_ports::find(socket, to, protocol),
+            found => Ok(found),
+        }
+    }
+
     /// The addresses of an end.
     fn addresses(&mut self, party: &Party) -> Result<BTreeSet<IpAddr>, CniError> {
         let name = match party {
@@ -289,7 +304,8 @@ impl Asker {
         };
         let verdict = verdict([&places[0], &places[1]], kernel.as_ref(), api.as_ref());
         let path = self.path(&places, &packet)?;
-        let asked = Asked { question: *question, is_service, source: source_to(to) };
+        let inner = self.places.inner(from);
+        let asked = Asked { question: *question, is_service, source: source_to(to), inner };
         let mut notes = notes(&asked, &places, api.as_ref());
         if kernel.as_ref().is_some_and(|ruled| ruled.cause == Cause::EndedPod) {
             for pod in places.iter().filter_map(Place::pod) {
@@ -350,6 +366,8 @@ mod tests {
             "%s",
             "127.0.0.1",
             "::",
+            "fe80::1",
+            "ff02::1",
         ] {
             assert!(party(text).is_err(), "{text}");
         }

@@ -10,6 +10,15 @@ use crate::model::{
 
 use super::{Side, holds, in_cidr, selects};
 
+/// A rule of a ClusterNetworkPolicy, by its number in `ingress` or `egress`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    pub policy: &'a ClusterNetworkPolicy,
+    pub rule: usize,
+    /// Otherwise it denies everything.
+    pub is_understood: bool,
+}
+
 /// What a rule does with a packet that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ruling {
@@ -38,22 +47,23 @@ impl<'a> Side<'a, '_> {
         all
     }
 
-    /// The first rule that decides, by its number.
-    pub(super) fn first_ruling(
-        &self,
-        policies: &[&'a ClusterNetworkPolicy],
-        pod: &KnownPod,
-    ) -> Option<(&'a ClusterNetworkPolicy, usize, Ruling)> {
-        policies.iter().find_map(|policy| {
-            self.understood(policy).enumerate().find_map(|(number, (rule, is_understood))| {
-                match (rule.action.as_str(), is_understood) {
-                    ("Accept", false) => None,
-                    (_, false) => Some((*policy, number, Ruling::Deny)),
-                    _ if !self.matches(rule, pod) => None,
-                    ("Accept", _) => Some((*policy, number, Ruling::Accept)),
-                    ("Deny", _) => Some((*policy, number, Ruling::Deny)),
-                    _ => Some((*policy, number, Ruling::Pass)),
-                }
+    /// The rules that match, in the order in which they are asked: the first one decides.
+    pub(super) fn rulings<'s>(
+        &'s self,
+        policies: &'s [&'a ClusterNetworkPolicy],
+        pod: &'s KnownPod,
+    ) -> impl Iterator<Item = (Entry<'a>, Ruling)> {
+        policies.iter().flat_map(move |policy| {
+            self.understood(policy).enumerate().filter_map(move |(number, (rule, is_understood))| {
+                let ruling = match (rule.action.as_str(), is_understood) {
+                    ("Accept", false) => return None,
+                    (_, false) => Ruling::Deny,
+                    _ if !self.matches(rule, pod) => return None,
+                    ("Accept", _) => Ruling::Accept,
+                    ("Deny", _) => Ruling::Deny,
+                    _ => Ruling::Pass,
+                };
+                Some((Entry { policy, rule: number, is_understood }, ruling))
             })
         })
     }
@@ -73,10 +83,6 @@ impl<'a> Side<'a, '_> {
             pairs += rule.peers.len().max(1) * rule.protocols.len().max(1);
             (rule, is_understood && pairs <= 10_000 && self.is_understood(rule))
         })
-    }
-
-    pub(super) fn is_rule_understood(&self, policy: &'a ClusterNetworkPolicy, number: usize) -> bool {
-        self.understood(policy).nth(number).is_some_and(|(_, is_understood)| is_understood)
     }
 
     fn is_understood(&self, rule: &ClusterRule) -> bool {

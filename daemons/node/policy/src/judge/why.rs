@@ -5,8 +5,11 @@ use std::net::IpAddr;
 use crate::cluster::{Cluster, KnownPod};
 use crate::model::{ClusterNetworkPolicy, Direction, NetworkPolicy, Port, Rule};
 
-use super::tier::Ruling;
+use super::tier::{Entry, Ruling};
 use super::{Packet, Selecting, Side};
+
+/// The most entries of NetworkPolicies that are looked at to say what does not match in them: a namespace may have millions.
+pub const EXPLAINED: usize = 50;
 
 /// Both ends of a packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +26,8 @@ pub struct Why<'a> {
     /// The rules of ClusterNetworkPolicies that match and pass the packet on to the next tier.
     pub passed: Vec<Entry<'a>>,
     pub reason: Reason<'a>,
+    /// What is not asked, and would decide otherwise than the reason: in the order in which it would be asked.
+    pub unreached: Vec<Reason<'a>>,
     /// The pod's mode is dry: what the reason denies passes, and is counted.
     pub is_dry: bool,
 }
@@ -50,15 +55,6 @@ pub enum Reason<'a> {
     Closed,
 }
 
-/// A rule of a ClusterNetworkPolicy, by its number in `ingress` or `egress`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
-    pub policy: &'a ClusterNetworkPolicy,
-    pub rule: usize,
-    /// Otherwise it denies everything.
-    pub is_understood: bool,
-}
-
 /// An entry of a NetworkPolicy: its number in `ingress` or `egress`, and which of its peers and ports match. `None` if it names none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
@@ -68,7 +64,7 @@ pub struct Place<'a> {
     pub port: Option<usize>,
 }
 
-/// A NetworkPolicy that isolates, and what does not match in each of its entries of this direction.
+/// A NetworkPolicy that isolates, and what does not match in each of its entries of this direction; of all policies in the first [`EXPLAINED`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missed<'a> {
     pub policy: &'a NetworkPolicy,
@@ -117,57 +113,81 @@ pub fn why<'a>(cluster: &'a Cluster, from: IpAddr, to: IpAddr, port: u16, protoc
 impl<'a> Side<'a, '_> {
     fn why(&self) -> Why<'a> {
         let mut passed = Vec::new();
-        let reason = self.reason(&mut passed);
+        let (reason, mut unreached) = self.reason(&mut passed);
+        unreached.retain(|other| other.denies() != reason.denies());
         let is_dry = reason.denies() && self.cluster.is_dry(self.own());
-        Why { pods: self.cluster.names_at(self.own()).collect(), passed, reason, is_dry }
+        Why { pods: self.cluster.names_at(self.own()).collect(), passed, reason, unreached, is_dry }
     }
 
-    fn reason(&self, passed: &mut Vec<Entry<'a>>) -> Reason<'a> {
+    /// What decides, and what is not asked because of that.
+    fn reason(&self, passed: &mut Vec<Entry<'a>>) -> (Reason<'a>, Vec<Reason<'a>>) {
+        let alone = |reason| (reason, Vec::new());
         if self.packet.source == self.packet.destination {
-            return Reason::Itself;
+            return alone(Reason::Itself);
         }
         let pods: Vec<_> = self.cluster.at(self.own()).filter(|pod| pod.is_local()).collect();
         let selecting: Vec<_> = pods.iter().map(|pod| self.selecting(pod)).collect();
-        let (Some(pod), Some(of_pod)) = (pods.first(), selecting.first()) else { return Reason::NotHere };
+        let (Some(pod), Some(of_pod)) = (pods.first(), selecting.first()) else {
+            return alone(Reason::NotHere);
+        };
         if !self.is_sure(&pods, &selecting) {
             let is_closed = pods.iter().any(|pod| pod.is_closed);
-            return match selecting.iter().any(|of| of.may_deny) {
+            return alone(match selecting.iter().any(|of| of.may_deny) {
                 false => Reason::NoPolicy,
                 true if is_closed => Reason::Closed,
                 true => Reason::TwoPods,
-            };
+            });
         }
-        let Selecting { admin, isolating, baseline, .. } = of_pod;
-        if let Some(reason) = self.of_ruling(admin, pod, passed) {
-            return reason;
-        }
-        if !isolating.is_empty() {
-            return match isolating.iter().find_map(|policy| self.place(policy, pod)) {
-                Some(place) => Reason::Allowed(place),
-                None => {
-                    Reason::NothingAllows(isolating.iter().map(|policy| self.missed(policy, pod)).collect())
-                }
-            };
-        }
-        self.of_ruling(baseline, pod, passed).unwrap_or(Reason::NoPolicy)
+        let Selecting { admin, isolating, .. } = of_pod;
+        let (by_admin, mut behind) = self.of_rulings(admin, pod, passed);
+        let by_policies = (!isolating.is_empty()).then(|| self.of_policies(isolating, pod));
+        let baseline = match (&by_admin, &by_policies) {
+            // Without the tier Admin these policies would decide.
+            (Some(_), Some(_)) => Vec::new(),
+            _ => self.of_tier("Baseline", pod),
+        };
+        let is_decided = by_admin.is_some() || by_policies.is_some();
+        let passed = if is_decided { &mut Vec::new() } else { passed };
+        let (by_baseline, rest) = self.of_rulings(&baseline, pod, passed);
+        let mut all = by_admin.into_iter().chain(by_policies).chain(by_baseline);
+        let reason = all.next().unwrap_or(Reason::NoPolicy);
+        behind.extend(all.chain(rest));
+        (reason, behind)
     }
 
-    fn of_ruling(
+    /// The first rule of a tier that matches, unless it passes the packet on, and the others, up to one that passes it on.
+    fn of_rulings(
         &self,
         policies: &[&'a ClusterNetworkPolicy],
         pod: &KnownPod,
         passed: &mut Vec<Entry<'a>>,
-    ) -> Option<Reason<'a>> {
-        let (policy, rule, ruling) = self.first_ruling(policies, pod)?;
-        let entry = Entry { policy, rule, is_understood: self.is_rule_understood(policy, rule) };
-        match ruling {
-            Ruling::Accept => Some(Reason::Accepted(entry)),
-            Ruling::Deny => Some(Reason::Refused(entry)),
-            Ruling::Pass => {
+    ) -> (Option<Reason<'a>>, Vec<Reason<'a>>) {
+        let mut rulings = self.rulings(policies, pod).map(|(entry, ruling)| match ruling {
+            Ruling::Accept => Ok(Reason::Accepted(entry)),
+            Ruling::Deny => Ok(Reason::Refused(entry)),
+            Ruling::Pass => Err(entry),
+        });
+        let first = match rulings.next() {
+            Some(Err(entry)) => {
                 passed.push(entry);
                 None
             }
+            first => first.and_then(Result::ok),
+        };
+        (first, rulings.map_while(Result::ok).collect())
+    }
+
+    fn of_policies(&self, isolating: &[&'a NetworkPolicy], pod: &KnownPod) -> Reason<'a> {
+        if let Some(place) = isolating.iter().find_map(|policy| self.place(policy, pod)) {
+            return Reason::Allowed(place);
         }
+        let mut left = EXPLAINED;
+        let missed = isolating.iter().map(|policy| {
+            let missed = self.missed(policy, pod, left);
+            left -= missed.entries.len();
+            missed
+        });
+        Reason::NothingAllows(missed.collect())
     }
 
     /// The first entry that allows the packet, with its first peer and port that do.
@@ -186,7 +206,7 @@ impl<'a> Side<'a, '_> {
         })
     }
 
-    fn missed(&self, policy: &'a NetworkPolicy, pod: &KnownPod) -> Missed<'a> {
+    fn missed(&self, policy: &'a NetworkPolicy, pod: &KnownPod, most: usize) -> Missed<'a> {
         let is_unread = super::selects(&policy.pods, pod).is_none() || policy.unread.is_some();
         let mut pairs = 0;
         let of = |rule: &Rule| {
@@ -203,7 +223,7 @@ impl<'a> Side<'a, '_> {
                 (false, false) => Miss::Both,
             }
         };
-        Missed { policy, entries: policy.rules(self.direction).iter().map(of).collect() }
+        Missed { policy, entries: policy.rules(self.direction).iter().take(most).map(of).collect() }
     }
 
     /// Whether one of the ports matches, of any peer.

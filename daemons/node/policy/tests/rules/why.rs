@@ -38,11 +38,11 @@ impl Ground {
     }
 
     /// What each reason claims must hold in a cluster that has nothing else than it names.
-    fn prove(&self, why: &Why<'_>, at: (&Packet, Direction)) {
-        match &why.reason {
+    fn prove(&self, reason: &Reason<'_>, at: (&Packet, Direction)) {
+        match reason {
             Reason::Itself => assert_eq!(at.0.source, at.0.destination),
             Reason::NotHere | Reason::NoPolicy | Reason::TwoPods | Reason::Closed => {}
-            Reason::Accepted(entry) | Reason::Refused(entry) => self.prove_entry(entry, why, at),
+            Reason::Accepted(entry) | Reason::Refused(entry) => self.prove_entry(entry, reason, at),
             Reason::Allowed(place) => {
                 let rule = with_entry(place.policy, place.entry, at.1, |rule| {
                     let one = |number: Option<usize>, of: usize| number.map_or(0..of, |one| one..one + 1);
@@ -51,22 +51,63 @@ impl Ground {
                         ports: rule.ports[one(place.port, 0)].to_vec(),
                     }
                 });
-                assert!(self.alone(rule, at), "{why:?}");
+                assert!(self.alone(rule, at), "{reason:?}");
             }
             Reason::NothingAllows(all) => all.iter().for_each(|missed| self.prove_missed(missed, at)),
         }
     }
 
-    fn prove_entry(&self, entry: &Entry<'_>, why: &Why<'_>, (packet, direction): (&Packet, Direction)) {
+    fn prove_entry(&self, entry: &Entry<'_>, reason: &Reason<'_>, (packet, direction): (&Packet, Direction)) {
         let mut alone = entry.policy.clone();
         let rules = if direction == Direction::Ingress { &mut alone.ingress } else { &mut alone.egress };
         *rules = vec![rules[entry.rule].clone()];
         let compiler = self.with(&[], &[alone]);
         let verdict = judge(compiler.cluster(), packet);
         let side = if direction == Direction::Ingress { verdict.ingress } else { verdict.egress };
-        match why.reason {
-            Reason::Accepted(_) => assert!(matches!(side, Decision::Accepted(_)), "{why:?}"),
-            _ => assert!(matches!(side, Decision::Refused(_)), "{why:?}"),
+        match reason {
+            Reason::Accepted(_) => assert!(matches!(side, Decision::Accepted(_)), "{reason:?}"),
+            _ => assert!(matches!(side, Decision::Refused(_)), "{reason:?}"),
+        }
+    }
+
+    /// Each decides otherwise. They have what decides if the reason is gone, unless that says the same.
+    fn prove_unreached(
+        &self,
+        why: &Why<'_>,
+        (policies, cluster_policies): (&[NetworkPolicy], &[ClusterNetworkPolicy]),
+        at: (&Packet, Direction),
+    ) {
+        for other in &why.unreached {
+            assert_ne!(other.denies(), why.reason.denies(), "{why:?}");
+            self.prove(other, at);
+        }
+        let (mut policies, mut cluster_policies) = (policies.to_vec(), cluster_policies.to_vec());
+        match &why.reason {
+            Reason::Accepted(entry) | Reason::Refused(entry) => {
+                let of = |policy: &&mut ClusterNetworkPolicy| policy.name == entry.policy.name;
+                let Some(policy) = cluster_policies.iter_mut().rfind(of) else { panic!("{why:?}") };
+                let rules = if at.1 == Direction::Ingress { &mut policy.ingress } else { &mut policy.egress };
+                // Those behind it keep their numbers. A policy that is not understood denies by all of its rules.
+                let nobody = NamespacedPods { pods: select("no=body"), ..NamespacedPods::default() };
+                rules[entry.rule].peers = vec![ClusterPeer::Pods(nobody)];
+                if !entry.is_understood {
+                    return;
+                }
+            }
+            Reason::Allowed(_) | Reason::NothingAllows(_) => policies.clear(),
+            _ => return,
+        }
+        let compiler = self.with(&policies, &cluster_policies);
+        let next = explain(&compiler, at);
+        let place = |reason: &Reason<'_>| match reason {
+            Reason::Accepted(entry) | Reason::Refused(entry) => Some((entry.policy.name.clone(), entry.rule)),
+            Reason::Allowed(place) => Some((place.policy.name.clone(), place.entry)),
+            Reason::NothingAllows(all) => Some((all[0].policy.name.clone(), 0)),
+            _ => None,
+        };
+        if place(&next.reason).is_some() && next.reason.denies() != why.reason.denies() {
+            let all: Vec<_> = why.unreached.iter().map(place).collect();
+            assert!(all.contains(&place(&next.reason)), "{why:?}: {next:?}");
         }
     }
 
@@ -148,9 +189,9 @@ proptest! {
                 let packet = Packet { source, destination, protocol, destination_port: port };
                 let why = why(compiler.cluster(), source, destination, port, protocol);
                 prop_assert_eq!(why.is_allowed(), judge(compiler.cluster(), &packet).is_allowed());
-                ground.prove(&why.egress, (&packet, Direction::Egress));
-                ground.prove(&why.ingress, (&packet, Direction::Ingress));
                 for (of, direction) in [(&why.egress, Direction::Egress), (&why.ingress, Direction::Ingress)] {
+                    ground.prove(&of.reason, (&packet, direction));
+                    ground.prove_unreached(of, (&policies, &cluster_policies), (&packet, direction));
                     let named = deniers(compiler.cluster(), &packet, direction);
                     let named: Vec<_> = named.iter().map(ToString::to_string).collect();
                     match &of.reason {
@@ -174,6 +215,12 @@ proptest! {
 
 fn address(last: u8) -> IpAddr {
     [10, 0, 0, last].into()
+}
+
+fn explain<'c>(compiler: &'c Compiler, (packet, direction): (&Packet, Direction)) -> Why<'c> {
+    let Packet { source, destination, protocol, destination_port: port } = *packet;
+    let both = why(compiler.cluster(), source, destination, port, protocol);
+    if direction == Direction::Ingress { both.ingress } else { both.egress }
 }
 
 /// The reason at the receiver, for IPv4.
@@ -239,6 +286,9 @@ fn each_reason_says_where_it_stands() {
         reason(&world, 2, 1, 80).reason,
         Reason::Refused(Entry { policy: &deny, rule: 0, is_understood: true })
     );
+    // Behind it: the rest of its policy, the rule that passes, which decides nothing, and the NetworkPolicy.
+    let accept = Entry { policy: &deny, rule: 1, is_understood: true };
+    assert_eq!(reason(&world, 2, 1, 80).unreached, [Reason::Accepted(accept), Reason::Allowed(allowed)]);
     world.compiler.set_cluster_policy(tier("deny", 0, &["Accept"]));
     assert!(matches!(reason(&world, 2, 1, 9).reason, Reason::Accepted(Entry { rule: 0, .. })));
     world.compiler.set_pod(&pod("b", "late", "", 1));

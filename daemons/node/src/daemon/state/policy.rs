@@ -1,5 +1,7 @@
 //! What the thread of the policies says, as reasons.
 
+use std::time::{Duration, Instant};
+
 use ferrule_kernel::ip::IpFamily;
 
 use super::State;
@@ -8,12 +10,27 @@ use crate::policy::Report;
 use crate::proof::Proof;
 use crate::word::{Code, Reason};
 
+/// The most faults of a namespace that become lines of the log and events within [`FAULTS`].
+const MOST_FAULTS: u32 = 40;
+pub(super) const FAULTS: Duration = Duration::from_secs(600);
+
 impl State {
     /// Takes what the thread says.
     pub(in crate::daemon) fn policies(&mut self, report: Report) {
         let former = self.policy.replace(report.clone()).unwrap_or_default();
         for fault in report.faults.iter().filter(|fault| !former.faults.contains(fault)) {
-            log!("{fault}");
+            match self.faults.number(&fault.namespace, Instant::now()) {
+                ..=MOST_FAULTS => log!("{fault}"),
+                number => {
+                    if number == MOST_FAULTS + 1 {
+                        log!(
+                            "Namespace {}: its policies change too often: their faults are in ferrule-node status",
+                            fault.namespace
+                        );
+                    }
+                    continue;
+                }
+            }
             // Who may write policies must not be able to write events about other namespaces: a Namespace has none.
             if !fault.policy.is_empty() {
                 self.voice.add(Event::of_policy(&fault.namespace, &fault.policy, &fault.what));

@@ -85,7 +85,7 @@ impl State {
     /// Writes the status file and the figures. `work`: when the sync began, and its requests.
     pub(super) fn publish(&mut self, has_failed: bool, work: Option<(Instant, usize)>) {
         if work.is_some() {
-            report::nodes(&mut self.status, &self.plan, self.watch.local());
+            report::nodes(&mut self.status, &self.plan, self.peers.as_ref(), self.watch.local());
         }
         // First, so that no file is missed.
         if self.folder.is_none() {

@@ -72,8 +72,30 @@ fn ask(compiler: &Compiler, from: IpAddr, to: IpAddr, port: u16) -> Flow {
 }
 
 fn lines(side: &Side) -> Vec<String> {
-    let line = |by: &By| format!("{} {}: {}", by.policy, by.entry.as_deref().unwrap_or("-"), by.misses);
     side.by.iter().map(line).collect()
+}
+
+fn line(By { policy, entry, misses }: &By) -> String {
+    format!("{policy} {}: {misses}", entry.as_deref().unwrap_or("-"))
+}
+
+/// For all peers.
+fn rule(action: &str, name: &str) -> ClusterRule {
+    ClusterRule {
+        name: name.into(),
+        action: action.into(),
+        peers: vec![ClusterPeer::Pods(NamespacedPods::default())],
+        ..ClusterRule::default()
+    }
+}
+
+fn policy(tier: &str, rules: Vec<ClusterRule>) -> ClusterNetworkPolicy {
+    ClusterNetworkPolicy {
+        name: tier.to_lowercase(),
+        tier: tier.into(),
+        ingress: rules,
+        ..ClusterNetworkPolicy::default()
+    }
 }
 
 #[test]
@@ -176,6 +198,7 @@ fn each_peer_says_what_does_not_fit() {
             Peer { namespaces: Some(selector("y")), ..pods("x") },
             "from[2]: the namespace must have app=y, and shop has no label app, and the pod must have app=x, and shop/client has app=client",
         ),
+        (block("::/0", "fd00::/8"), "from[2]: 10.0.0.2 is IPv4, and ::/0 is IPv6"),
         (block("10.0.0.0/24", "10.0.0.2/31"), "from[2]: 10.0.0.2 is in its except 10.0.0.2/31"),
         (block("10.0.0.0/24", "fd00::/64"), "from[2]: it is not understood: its CIDRs are not understood"),
         (unread, "from[2]: it is not understood: odd"),
@@ -209,8 +232,8 @@ fn the_answer_about_a_huge_policy_is_short() {
         ..NetworkPolicy::default()
     });
     let found = lines(&ask(&compiler, address(2), address(1), 80).ingress);
-    assert_eq!(found.len(), ENTRIES);
-    assert!(found[ENTRIES - 1].ends_with("; and 950 more entries of policies"), "{found:?}");
+    assert_eq!(found.len(), EXPLAINED);
+    assert!(found[EXPLAINED - 1].ends_with("; and 950 more entries of policies"), "{found:?}");
     assert_eq!(found[0].matches("has a port with the name").count(), PARTS, "{found:?}");
     assert!(found[0].contains("its ports: p0/TCP, p1/TCP, p2/TCP and 17 more;"), "{found:?}");
 }
@@ -218,18 +241,6 @@ fn the_answer_about_a_huge_policy_is_short() {
 #[test]
 fn rules_of_cluster_policies_have_numbers_and_names() {
     let mut compiler = compiler();
-    let rule = |action: &str, name: &str| ClusterRule {
-        name: name.into(),
-        action: action.into(),
-        peers: vec![ClusterPeer::Pods(NamespacedPods::default())],
-        ..ClusterRule::default()
-    };
-    let policy = |tier: &str, rules: Vec<ClusterRule>| ClusterNetworkPolicy {
-        name: tier.to_lowercase(),
-        tier: tier.into(),
-        ingress: rules,
-        ..ClusterNetworkPolicy::default()
-    };
     compiler.set_cluster_policy(policy("Admin", vec![rule("Pass", "")]));
     compiler.set_cluster_policy(policy("Baseline", vec![rule("Deny", "no one")]));
     let [client, far] = [2, 3].map(address);
@@ -254,6 +265,34 @@ fn rules_of_cluster_policies_have_numbers_and_names() {
         [
             "ClusterNetworkPolicy admin ingress[0] (Pass, tier Admin, priority 0): it is not understood, so it denies everything in this direction: odd"
         ]
+    );
+}
+
+#[test]
+fn what_was_not_asked_is_named_if_it_decides_otherwise() {
+    let mut compiler = compiler();
+    let unreached = |compiler: &Compiler, port| -> Vec<String> {
+        ask(compiler, address(2), address(1), port).ingress.unreached.iter().map(line).collect()
+    };
+    let allows = "NetworkPolicy shop/web ingress[0].from[1], ports[1]: ";
+    compiler.set_cluster_policy(policy("Admin", vec![rule("Deny", "")]));
+    compiler.set_cluster_policy(policy("Baseline", vec![rule("Accept", ""); 5]));
+    // Neither the NetworkPolicy, if it denies as well, nor Baseline, which is behind it.
+    assert_eq!((unreached(&compiler, 80), unreached(&compiler, 81)), (vec![allows.to_owned()], Vec::new()));
+    let actions = ["Deny", "Accept", "Deny", "Pass", "Accept"];
+    compiler.set_cluster_policy(policy("Admin", actions.map(|one| rule(one, "")).into()));
+    let accepts = "ClusterNetworkPolicy admin ingress[1] (Accept, tier Admin, priority 0): ";
+    assert_eq!(unreached(&compiler, 80), [accepts, allows]);
+    compiler.set_cluster_policy(policy("Admin", vec![rule("Accept", "")]));
+    assert_eq!(unreached(&compiler, 81), ["NetworkPolicy shop/web -: no entry of it allows this"]);
+    // Behind the NetworkPolicy.
+    compiler.remove_cluster_policy("admin");
+    let baseline =
+        |rule| format!("ClusterNetworkPolicy baseline ingress[{rule}] (Accept, tier Baseline, priority 0): ");
+    let last = baseline(2) + "and 2 more behind it";
+    assert_eq!(
+        (unreached(&compiler, 80), unreached(&compiler, 81)),
+        (Vec::new(), vec![baseline(0), baseline(1), last])
     );
 }
 

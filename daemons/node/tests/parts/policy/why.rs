@@ -1,11 +1,11 @@
-//! What `ferrule policy why` says: the kernel's rules, the objects of the API, and real packets in random cases agree. Sixty cases; with
-//! `FERRULE_WHY_CASES=10000` as many.
+//! What `ferrule policy why` says: the kernel's rules, the objects of the API, and real packets in random cases agree, also of packets that go to
+//! Services and host ports. Sixty cases; with `FERRULE_WHY_CASES=10000` as many.
 
 use std::net::{IpAddr, SocketAddr};
 use std::thread;
 
 use cni_lab::Place as _;
-use cni_lab::testing::{Random, ask, silent};
+use cni_lab::testing::{Random, ask};
 use ferrule_kernel::netlink::Socket;
 use ferrule_node::policy::objects::{Kind, Told};
 use ferrule_node_policy::model::{NetworkPolicy, Peer, PortValue, Rule};
@@ -15,7 +15,7 @@ use ferrule_policy_kit::ruled::{Cause, Ruled};
 use ferrule_policy_kit::walk::Packet;
 use tokio::sync::oneshot;
 
-use super::rig::{Rig, Started, block, key, number, object, pods, policy, port};
+use super::rig::{End, Rig, Started, block, from, key, number, object, pods, policy, port};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -55,6 +55,7 @@ fn a_rule(random: &mut Random) -> Rule {
         anywhere,
         block("10.1.0.0/29", &["10.1.0.3/32"]),
         block("fd00:1::/125", &["fd00:1::4/127"]),
+        block("2001:db8::/32", &[]),
     ];
     let ports = [
         number("TCP", 80),
@@ -74,6 +75,39 @@ fn a_policy(random: &mut Random, at: usize) -> NetworkPolicy {
     let (ingress, egress) = (rules(), rules());
     let types = types.into_iter().map(str::to_owned).collect();
     NetworkPolicy { types, ingress, egress, ..policy(namespace, &format!("p{at}"), app) }
+}
+
+/// The Service of each pod, with ports of its own; those of outside clients are host ports, one address with ports of each pod.
+fn ways(rig: &Rig, started: &[Started]) {
+    let mut rules = String::new();
+    for (at, of) in started.iter().enumerate() {
+        for (of, to) in [("ip", of.addresses[0]), ("ip6", of.addresses[1])] {
+            for offset in 0..4 {
+                let target = SocketAddr::new(to, 80 + offset);
+                for (via, is_host_port) in
+                    [(service(at, to, target.port()), false), (host_port(rig, at, to, target.port()), true)]
+                {
+                    let (ip, port) = (via.ip(), via.port());
+                    let point = if is_host_port { "fib daddr type local " } else { "" };
+                    rules += &format!(
+                        "{point}{of} daddr {ip} meta l4proto {{ tcp, udp }} th dport {port} dnat {of} to {target}\n"
+                    );
+                }
+            }
+        }
+    }
+    rig.world.nft(&format!(
+        "table inet ways {{ chain prerouting {{ type nat hook prerouting priority dstnat; {rules} }}; }}"
+    ));
+}
+
+fn service(at: usize, to: IpAddr, port: u16) -> SocketAddr {
+    let ip = if to.is_ipv4() { format!("10.96.0.{}", at + 1) } else { format!("fd00:96::{}", at + 1) };
+    SocketAddr::new(ip.parse().unwrap(), port + 1000)
+}
+
+fn host_port(rig: &Rig, at: usize, to: IpAddr, port: u16) -> SocketAddr {
+    SocketAddr::new(rig.world.address(to.is_ipv6()), port + 2000 + 100 * at as u16)
 }
 
 fn api_allows(flow: &Flow) -> bool {
@@ -99,6 +133,9 @@ fn why_agrees_with_packets_in_random_cases() {
         }
         rig.tell([Told::Pod(pod)]);
     }
+    ways(&rig, &started);
+    let ends: Vec<_> = started.iter().map(|one| from(&one.pod)).collect();
+    let outside = rig.world.outside.each_ref().map(from);
     let (mut done, mut denied, mut known) = (0, 0, 0);
     while done < cases || (denied == 0 || denied == done) && done < cases + 1000 {
         let policies: Vec<_> = (0..2 + random.below(4)).map(|at| a_policy(&mut random, at)).collect();
@@ -109,36 +146,39 @@ fn why_agrees_with_packets_in_random_cases() {
         known = policies.len();
         rig.tell(policies.iter().cloned().map(Told::Policy));
         rig.settle();
-        let mut tries = Vec::new();
-        for from in &started {
-            for to in started.iter().filter(|to| to.addresses != from.addresses) {
-                for (family, protocol) in [(0, TCP), (1, TCP), (0, UDP)] {
+        let mut tries: Vec<(End<'_>, SocketAddr, Question)> = Vec::new();
+        for (at, to) in started.iter().enumerate() {
+            for (family, protocol) in [(0, TCP), (1, TCP), (0, UDP), (1, UDP)] {
+                let ip = to.addresses[family];
+                for (number, from) in started.iter().enumerate().filter(|(number, _)| *number != at) {
                     let port = 80 + random.below(4) as u16;
-                    tries
-                        .push((from, question(from.addresses[family], to.addresses[family], protocol, port)));
+                    let direct = SocketAddr::new(ip, port);
+                    let via = one_of(&mut random, &[direct, service(at, ip, port)]);
+                    tries.push((&ends[number], via, question(from.addresses[family], ip, protocol, port)));
                 }
+                let (client, port) = (rig.world.outside[family].address(), 80 + random.below(4) as u16);
+                tries.push((
+                    &outside[family],
+                    host_port(&rig, at, ip, port),
+                    question(client, ip, protocol, port),
+                ));
             }
         }
-        let questions = tries.iter().map(|(_, question)| *question).collect();
+        let questions = tries.iter().map(|(.., question)| *question).collect();
         let flows = rig.asks(Ask::Why(questions)).flows;
         assert_eq!(flows.len(), tries.len());
         let wrong: Vec<String> = thread::scope(|scope| {
             let runs: Vec<_> = tries
                 .iter()
                 .zip(&flows)
-                .map(|((from, question), flow)| {
+                .map(|((from, via, question), flow)| {
                     let kernel = rig.kernel(question);
                     scope.spawn(move || {
                         let says = kernel.allowed;
-                        let to = SocketAddr::new(question.to, question.port);
                         let proto = if question.protocol == TCP { "tcp" } else { "udp" };
-                        let is_right = match says {
-                            Some(true) => ask(&from.pod, proto, to).is_ok(),
-                            Some(false) => silent(&from.pod, proto, to),
-                            None => false,
-                        };
+                        let is_right = says.is_some_and(|passes| from(proto, *via, passes));
                         (!is_right || says != Some(api_allows(flow)))
-                            .then(|| format!("{question:?}: {kernel:?} {flow:?}"))
+                            .then(|| format!("{question:?} by {via}: {kernel:?} {flow:?}"))
                     })
                 })
                 .collect();

@@ -21,9 +21,10 @@ pub(in crate::cli) enum Policy {
     /// A line for each flow: the time, the direction, the pod whose policies deny it, the other end, protocol and port. Packets of one flow
     /// within a second are one line. With the mode dry the line says what would be denied. Of each pod and direction the kernel notes two
     /// packets a second after the first 20; the counters in /metrics of ferrule-node have all of them. Several watches may run at once.
+    /// If a pod that is given is not on this node, ends or comes back, a line says so.
     ///
     /// Exit status: 0 ended by a signal; 1 no policies are enforced here, or the kernel refuses; 2 wrong usage.
-    Watch,
+    Watch(Watch),
 }
 
 #[derive(Args, Debug)]
@@ -37,6 +38,26 @@ pub(in crate::cli) struct Why {
     /// Print one JSON document
     #[arg(long)]
     pub(in crate::cli) json: bool,
+    #[command(flatten)]
+    pub(in crate::cli) cache: Cache,
+    #[command(flatten)]
+    pub(in crate::cli) node: Node,
+}
+
+#[derive(Args, Debug)]
+pub(in crate::cli) struct Watch {
+    /// Only denials with one of these at an end: pods as NAMESPACE/NAME, or addresses
+    #[arg(value_name = "WHO")]
+    pub(in crate::cli) ends: Vec<Party>,
+    /// Only denials with a pod of this namespace at an end
+    #[arg(long, value_name = "NAME")]
+    pub(in crate::cli) namespace: Option<String>,
+    /// Only what pods are not to get
+    #[arg(long)]
+    pub(in crate::cli) ingress: bool,
+    /// Only what pods are not to send
+    #[arg(long, conflicts_with = "ingress")]
+    pub(in crate::cli) egress: bool,
     #[command(flatten)]
     pub(in crate::cli) cache: Cache,
     #[command(flatten)]

@@ -9,11 +9,12 @@ fn an_answer_reads_like_this() {
         entry: Some(entry.into()),
         misses: misses.into(),
     };
-    let end = |direction, pods: &[&str], allowed, why: &str, by| End {
+    let end = |direction, pods: &[&str], allowed, why: &str, by: Vec<By>| End {
         direction,
         pods: pods.iter().map(|pod| pod.to_string()).collect(),
         allowed,
         why: why.into(),
+        unreached: by.iter().skip(1).cloned().collect(),
         by,
     };
     let at =
@@ -44,7 +45,12 @@ fn an_answer_reads_like_this() {
         notes: vec!["n1".into()],
     };
     let backends = ["10.1.0.3:8080".parse().unwrap()].into();
-    let service = Some(Service { name: "shop/web".into(), place: "table ip kube-proxy".into(), backends });
+    let service = Some(Service {
+        name: "shop/web".into(),
+        place: "table ip kube-proxy".into(),
+        backends,
+        ..Service::default()
+    });
     let explanation = Explanation {
         schema: 1,
         protocol: "TCP".into(),
@@ -60,6 +66,7 @@ TCP port 8080 from shop/client (10.1.0.2) to 10.1.0.3: denied
   ingress: denied: nothing
     NetworkPolicy shop/web: ingress[0]: no peer
     NetworkPolicy shop/web: ingress[1]
+    not reached: NetworkPolicy shop/web: ingress[1]
   warning: they differ
   kernel: the last rule of chain c1 of table inet ferrule_policy drops it
     it allows 10.1.0.9 TCP

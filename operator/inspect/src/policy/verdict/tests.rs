@@ -12,7 +12,7 @@ fn pod(name: &str) -> Place {
 
 fn side(reason: Reason, pods: &[&str]) -> Side {
     let pods = pods.iter().map(|pod| pod.to_string()).collect();
-    Side { pods, reason, by: Vec::new(), passed: Vec::new(), is_dry: false }
+    Side { pods, reason, by: Vec::new(), passed: Vec::new(), unreached: Vec::new(), is_dry: false }
 }
 
 fn flow(egress: Reason, ingress: Reason) -> Flow {
