@@ -15,9 +15,10 @@ use crate::model::{
     Port, PortValue, Protocol, Rule,
 };
 
+pub use tier::Entry;
 use tier::Ruling;
 pub use unlike::{Unlike, Want, unlike};
-pub use why::{Entry, Explanation, Miss, Missed, Place, Reason, Why, why};
+pub use why::{Explanation, Miss, Missed, Place, Reason, Why, why};
 
 /// The first packet of a connection: after the translation of its destination, before that of its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,9 +109,9 @@ pub fn deniers<'a>(cluster: &'a Cluster, packet: &Packet, direction: Direction) 
     let Selecting { admin, isolating, baseline, .. } = of_pod;
     for policies in [admin, baseline] {
         match side.first_ruling(policies, pod) {
-            Some((policy, _, Ruling::Deny)) => return vec![PolicyName::of_cluster(policy)],
-            Some((_, _, Ruling::Accept)) => return Vec::new(),
-            Some((_, _, Ruling::Pass)) | None => {}
+            Some((entry, Ruling::Deny)) => return vec![PolicyName::of_cluster(entry.policy)],
+            Some((_, Ruling::Accept)) => return Vec::new(),
+            Some((_, Ruling::Pass)) | None => {}
         }
     }
     // With one of these the tier Baseline is empty.
@@ -172,9 +173,9 @@ impl<'a> Side<'a, '_> {
             return if is_isolated { Decision::Denied(policies) } else { Decision::NotIsolated };
         }
         match self.first_ruling(&of_pod.admin, pod) {
-            Some((policy, _, Ruling::Accept)) => return Decision::Accepted(policy),
-            Some((policy, _, Ruling::Deny)) => return Decision::Refused(policy),
-            Some((_, _, Ruling::Pass)) | None => {}
+            Some((entry, Ruling::Accept)) => return Decision::Accepted(entry.policy),
+            Some((entry, Ruling::Deny)) => return Decision::Refused(entry.policy),
+            Some((_, Ruling::Pass)) | None => {}
         }
         if !of_pod.isolating.is_empty() {
             let allowing = of_pod.isolating.iter().find(|policy| self.allows(policy, pod));
@@ -184,9 +185,9 @@ impl<'a> Side<'a, '_> {
             );
         }
         match self.first_ruling(&of_pod.baseline, pod) {
-            Some((policy, _, Ruling::Accept)) => Decision::Accepted(policy),
-            Some((policy, _, Ruling::Deny)) => Decision::Refused(policy),
-            Some((_, _, Ruling::Pass)) | None => Decision::NotIsolated,
+            Some((entry, Ruling::Accept)) => Decision::Accepted(entry.policy),
+            Some((entry, Ruling::Deny)) => Decision::Refused(entry.policy),
+            Some((_, Ruling::Pass)) | None => Decision::NotIsolated,
         }
     }
 

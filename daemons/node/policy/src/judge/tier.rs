@@ -18,6 +18,15 @@ pub(super) enum Ruling {
     Pass,
 }
 
+/// A rule of a ClusterNetworkPolicy, by its number in `ingress` or `egress`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    pub policy: &'a ClusterNetworkPolicy,
+    pub rule: usize,
+    /// Otherwise it denies everything.
+    pub is_understood: bool,
+}
+
 impl<'a> Side<'a, '_> {
     /// The policies of a tier for this pod that have rules of this direction, in the order in which they are asked.
     pub(super) fn of_tier(&self, tier: &str, pod: &KnownPod) -> Vec<&'a ClusterNetworkPolicy> {
@@ -38,22 +47,23 @@ impl<'a> Side<'a, '_> {
         all
     }
 
-    /// The first rule that decides, by its number.
+    /// The first rule that decides.
     pub(super) fn first_ruling(
         &self,
         policies: &[&'a ClusterNetworkPolicy],
         pod: &KnownPod,
-    ) -> Option<(&'a ClusterNetworkPolicy, usize, Ruling)> {
+    ) -> Option<(Entry<'a>, Ruling)> {
         policies.iter().find_map(|policy| {
             self.understood(policy).enumerate().find_map(|(number, (rule, is_understood))| {
-                match (rule.action.as_str(), is_understood) {
-                    ("Accept", false) => None,
-                    (_, false) => Some((*policy, number, Ruling::Deny)),
-                    _ if !self.matches(rule, pod) => None,
-                    ("Accept", _) => Some((*policy, number, Ruling::Accept)),
-                    ("Deny", _) => Some((*policy, number, Ruling::Deny)),
-                    _ => Some((*policy, number, Ruling::Pass)),
-                }
+                let ruling = match (rule.action.as_str(), is_understood) {
+                    ("Accept", false) => return None,
+                    (_, false) => Ruling::Deny,
+                    _ if !self.matches(rule, pod) => return None,
+                    ("Accept", _) => Ruling::Accept,
+                    ("Deny", _) => Ruling::Deny,
+                    _ => Ruling::Pass,
+                };
+                Some((Entry { policy, rule: number, is_understood }, ruling))
             })
         })
     }
@@ -73,10 +83,6 @@ impl<'a> Side<'a, '_> {
             pairs += rule.peers.len().max(1) * rule.protocols.len().max(1);
             (rule, is_understood && pairs <= 10_000 && self.is_understood(rule))
         })
-    }
-
-    pub(super) fn is_rule_understood(&self, policy: &'a ClusterNetworkPolicy, number: usize) -> bool {
-        self.understood(policy).nth(number).is_some_and(|(_, is_understood)| is_understood)
     }
 
     fn is_understood(&self, rule: &ClusterRule) -> bool {

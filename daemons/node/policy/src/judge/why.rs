@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use crate::cluster::{Cluster, KnownPod};
 use crate::model::{ClusterNetworkPolicy, Direction, NetworkPolicy, Port, Rule};
 
-use super::tier::Ruling;
+use super::tier::{Entry, Ruling};
 use super::{Packet, Selecting, Side};
 
 /// Both ends of a packet.
@@ -48,15 +48,6 @@ pub enum Reason<'a> {
     TwoPods,
     /// The object of the pod cannot be read, and policies may deny something to it: nothing passes.
     Closed,
-}
-
-/// A rule of a ClusterNetworkPolicy, by its number in `ingress` or `egress`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
-    pub policy: &'a ClusterNetworkPolicy,
-    pub rule: usize,
-    /// Otherwise it denies everything.
-    pub is_understood: bool,
 }
 
 /// An entry of a NetworkPolicy: its number in `ingress` or `egress`, and which of its peers and ports match. `None` if it names none.
@@ -158,8 +149,7 @@ impl<'a> Side<'a, '_> {
         pod: &KnownPod,
         passed: &mut Vec<Entry<'a>>,
     ) -> Option<Reason<'a>> {
-        let (policy, rule, ruling) = self.first_ruling(policies, pod)?;
-        let entry = Entry { policy, rule, is_understood: self.is_rule_understood(policy, rule) };
+        let (entry, ruling) = self.first_ruling(policies, pod)?;
         match ruling {
             Ruling::Accept => Some(Reason::Accepted(entry)),
             Ruling::Deny => Some(Reason::Refused(entry)),
