@@ -3,7 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ferrule_node_policy::Compiler;
 use ferrule_policy_kit::isolated::Isolated;
+
+/// What the file should have.
+pub(super) fn wanted(compiler: &Compiler) -> Isolated {
+    let mut wanted = Isolated::new(compiler.isolated_elsewhere());
+    for (namespace, directions) in compiler.isolated() {
+        wanted.add(namespace, directions);
+    }
+    wanted
+}
 
 /// The file, and what is in it.
 pub(super) struct Record {
@@ -21,6 +31,11 @@ impl Record {
 
     pub(super) fn problem(&self) -> Option<&String> {
         self.problem.as_ref()
+    }
+
+    /// Another program may have changed the file, or the disk may have lost it: the next [`Record::narrow`] writes it again.
+    pub(super) fn look(&mut self) {
+        self.written = Isolated::read(&self.path).ok();
     }
 
     /// Before the transaction: the file names all that is or will be isolated.
