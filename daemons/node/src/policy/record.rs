@@ -64,9 +64,14 @@ impl Record {
             let _ = fs::remove_file(&self.path);
         }
         self.written = outcome.is_ok().then_some(isolated);
-        let problem = outcome.err().map(|error| format!("{}: {error}", self.path.display()));
+        // A disk that has become read-only keeps the former file.
+        let effect = || match Isolated::read(&self.path) {
+            Err(_) => "every new pod is isolated until it is decided",
+            Ok(_) => "a new pod of a namespace that it lacks is open until the API has its address",
+        };
+        let problem = outcome.err().map(|error| format!("{}: {error}; {}", self.path.display(), effect()));
         if let Some(problem) = problem.as_ref().filter(|now| self.problem.as_ref() != Some(now)) {
-            log!("policy: {problem}; every new pod is isolated until it is decided");
+            log!("policy: {problem}");
         }
         self.problem = problem;
     }
@@ -95,6 +100,11 @@ mod tests {
         assert_eq!(read(), isolated(&["a", "b"]));
         record.narrow(isolated(&["b"]));
         assert_eq!(read(), isolated(&["b"]));
+        // What others have done to it is mended.
+        fs::write(&path, "ferrule-policy 1\nend\n").unwrap();
+        record.look();
+        record.narrow(isolated(&["b"]));
+        assert_eq!(read(), isolated(&["b"]));
         // A later daemon knows what an earlier one has written.
         Record::open(&path).widen(&isolated(&[]));
         assert_eq!(read(), isolated(&["b"]));
@@ -109,11 +119,10 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::create_dir_all(path.join("in the way")).unwrap();
         record.widen(&isolated(&["b"]));
-        assert!(
-            record.problem().is_some_and(|problem| problem.contains("isolated")),
-            "{:?}",
-            record.problem()
-        );
+        let says = |record: &Record, what| {
+            assert!(record.problem().unwrap().ends_with(what), "{:?}", record.problem())
+        };
+        says(&record, "; every new pod is isolated until it is decided");
         fs::remove_dir_all(&path).unwrap();
         record.narrow(isolated(&["b"]));
         assert_eq!((record.problem(), Isolated::read(&path).unwrap()), (None, isolated(&["b"])));
