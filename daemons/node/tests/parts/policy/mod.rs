@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use cni_lab::testing::serve;
 use cni_lab::{Place as _, TIMEOUT, eventually};
 use ferrule_node::policy::objects::{Kind, Told};
-use ferrule_node::policy::{cleanup, stand_down};
+use ferrule_node::policy::{Report, cleanup, stand_down};
 use ferrule_node_policy::model::{Direction, NetworkPolicy, Peer, Port, PortValue, Rule};
 use ferrule_node_policy::ruleset::Entry;
 use ferrule_policy_kit::isolated::PATH;
@@ -275,10 +275,38 @@ fn ends_and_restarts() {
     let has_former = || former().contains(&w[0].to_string());
     assert!(eventually(TIMEOUT, || !has_former()), "{}", rig.world.nft_table("ferrule_policy"));
 
+    // A disk that has become read-only keeps the file, and the report says what that means.
+    let mount = |how| rig.world.node.sh(&format!("mount -o remount,{how} /var/lib")).unwrap();
+    mount("ro");
+    rig.tell([Told::Policy(policy("tools", "any", "any"))]);
+    let is_read_only = |why: &String| why.ends_with("that it lacks is open until the API has its address");
+    rig.wait("read-only", |report| report.reasons.iter().any(is_read_only));
+    mount("rw");
+    rig.tell([Told::Gone(Kind::Policies, key("tools", "any"))]);
+    rig.wait("it can be written", Report::is_good);
+
     rig.stop_daemon();
-    let removed = rig.world.node.run(|| stand_down(Path::new(PATH))).unwrap().unwrap();
-    assert_eq!(removed, ["table inet ferrule_policy", "table inet ferrule_pods"]);
+    let stand_down =
+        |is_listed| rig.world.node.run(|| stand_down(Path::new(PATH), is_listed)).unwrap().unwrap();
+    let removed = stand_down(false);
+    // Nobody has been announced since the ruleset was flushed.
+    assert_eq!(removed, ["table inet ferrule_policy"]);
     assert_eq!((rig.world.listing().as_str(), rig.isolated().as_str()), ("", "ferrule-policy 1\nend\n"));
-    assert_eq!(rig.world.node.run(|| stand_down(Path::new(PATH))).unwrap().unwrap(), [""; 0]);
+    assert_eq!(stand_down(false), [""; 0]);
     assert_eq!(rig.world.node.run(cleanup).unwrap().unwrap(), [format!("file {PATH}")]);
+
+    // A pod that is announced before a daemon has made its table, as after a reboot, is released by whoever switches policies off.
+    let early = rig.add("shop", "early");
+    assert_eq!((stand_down(false), rig.elements("ferrule_pods")), (vec![], 5));
+    assert_eq!(stand_down(true), ["table inet ferrule_pods"]);
+    rig.del(&early);
+    assert_eq!(rig.world.node.run(cleanup).unwrap().unwrap(), [format!("file {PATH}")]);
+    rig.add("shop", "again");
+    rig.world
+        .node
+        .sh(&format!("mkdir {} && touch {PATH}", Path::new(PATH).parent().unwrap().display()))
+        .unwrap();
+    let removed = ["table inet ferrule_pods".to_owned(), format!("file {PATH}")];
+    assert_eq!(rig.world.node.run(cleanup).unwrap().unwrap(), removed);
+    assert_eq!(rig.world.listing(), "");
 }
