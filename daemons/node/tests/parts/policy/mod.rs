@@ -13,10 +13,11 @@ mod wire;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cni_lab::testing::serve;
+use cni_lab::testing::{serve, udp_socket};
 use cni_lab::{Place as _, TIMEOUT, eventually};
 use ferrule_node::policy::objects::{Kind, Told};
 use ferrule_node::policy::{Report, cleanup, stand_down};
@@ -152,6 +153,49 @@ fn policies_hold_from_the_announcement_on() {
     rig.wait("the pod is", |report| report.isolated == 4 && report.probed.is_empty() && report.is_good());
     rig.tell([Told::Gone(Kind::Policies, key("shop", "client"))]);
     rig.wait("the endpoint is again", |report| report.isolated == 2 && report.probed.contains(&entry));
+}
+
+/// A packet renews the element of an ended flow. The kernel adds a second one for each packet that comes while it adds or deletes the first.
+#[test]
+fn a_flow_that_is_allowed_again_passes_beside_a_flood_of_its_packets() {
+    let rig = Rig::new();
+    rig.start_daemon();
+    let closed = policy("shop", "web", "web");
+    let open = NetworkPolicy { ingress: vec![Rule::default()], ..closed.clone() };
+    let objects = ["client", "web"].map(|app| object("shop", app));
+    rig.listed(&["shop"], std::slice::from_ref(&open), &objects);
+    rig.wait_isolated("ferrule-policy 1\nshop ingress\nend\n");
+    let [client, web] = ["client", "web"].map(|app| rig.add("shop", app));
+    rig.wait("released", |report| report.waiting == 0 && report.is_good() && report.isolated == 2);
+    for address in web.addresses {
+        let socket = udp_socket(&client.pod, (address, 81).into());
+        socket.set_nonblocking(true).unwrap();
+        let (is_over, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
+        let flood = || {
+            while !is_over.load(Relaxed) {
+                let _ = socket.send(b"x");
+                answers.fetch_add(socket.recv(&mut [0; 64]).is_ok().into(), Relaxed);
+            }
+        };
+        let goes = || {
+            let before = answers.load(Relaxed);
+            thread::sleep(Duration::from_millis(20));
+            answers.load(Relaxed) > before
+        };
+        let round = |_| {
+            rig.tell([Told::Policy(closed.clone())]);
+            let is_ended = eventually(TIMEOUT, || !goes());
+            rig.tell([Told::Policy(open.clone())]);
+            is_ended && eventually(TIMEOUT, goes)
+        };
+        let failed = thread::scope(|scope| {
+            scope.spawn(flood);
+            let failed = (0..10).find(|number| !round(*number));
+            is_over.store(true, Relaxed);
+            failed
+        });
+        assert_eq!(failed, None, "{address}: {}", rig.world.nft_table("ferrule_policy"));
+    }
 }
 
 #[test]
