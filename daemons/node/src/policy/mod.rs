@@ -86,7 +86,7 @@ pub fn holds() -> Result<bool> {
 }
 
 /// With `--policy off`: if an earlier daemon has enforced policies, removes its table, and releases all pods. A plugin that is still in the
-/// conflist isolates nobody from then on. `is_listed`: it is in the daemon's conflist; without that, another program's file stays.
+/// conflist isolates no pod from then on. `is_listed`: it is in the daemon's conflist; without that, another program's file stays.
 ///
 /// # Errors
 /// The kernel or the disk refuses it.

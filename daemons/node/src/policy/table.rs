@@ -209,7 +209,7 @@ pub(super) fn exists() -> Result<bool> {
     Ok(state(&mut Socket::netfilter()?, TABLE)?.is_some())
 }
 
-/// Removes the table and the plugin's: nobody would release the pods in it. Without ours the plugin's is another program's, unless
+/// Removes the table and the plugin's: no daemon would release the pods in it. Without ours the plugin's is another program's, unless
 /// `is_ours`: the plugin was ours, and since the node's start no daemon has made our table. Returns their names for the report.
 ///
 /// # Errors

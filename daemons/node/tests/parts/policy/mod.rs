@@ -275,7 +275,7 @@ fn ends_and_restarts() {
         try_all(round, &tries);
     }
 
-    // Another program cannot take the table away. What an ended daemon leaves holds.
+    // Another program cannot take the table away; before Linux 6.9 it comes back. What an ended daemon leaves holds.
     // The noted flows are no part of what holds.
     let listing = || {
         let all = rig.world.nft_table("ferrule_policy");
@@ -286,7 +286,7 @@ fn ends_and_restarts() {
     };
     let before = listing();
     rig.world.nft("flush ruleset");
-    assert_eq!(listing(), before);
+    assert!(listing() == before || rig.report().is_plain && eventually(TIMEOUT, || listing() == before));
     let late = rig.add("shop", "late");
     assert!(eventually(TIMEOUT, || rig.undecided() == ["late shop/late"]));
     rig.world.nft("flush ruleset");
@@ -333,13 +333,13 @@ fn ends_and_restarts() {
     let stand_down =
         |is_listed| rig.world.node.run(|| stand_down(Path::new(PATH), is_listed)).unwrap().unwrap();
     let removed = stand_down(false);
-    // Nobody has been announced since the ruleset was flushed.
+    // No pod has been announced since the ruleset was flushed.
     assert_eq!(removed, ["table inet ferrule_policy"]);
     assert_eq!((rig.world.listing().as_str(), rig.isolated().as_str()), ("", "ferrule-policy 1\nend\n"));
     assert_eq!(stand_down(false), [""; 0]);
     assert_eq!(rig.world.node.run(cleanup).unwrap().unwrap(), [format!("file {PATH}")]);
 
-    // A pod that is announced before a daemon has made its table, as after a reboot, is released by whoever switches policies off.
+    // Switching policies off releases a pod that was announced before a daemon has made its table, as after a reboot.
     let early = rig.add("shop", "early");
     assert_eq!((stand_down(false), rig.elements("ferrule_pods")), (vec![], 5));
     assert_eq!(stand_down(true), ["table inet ferrule_pods"]);
