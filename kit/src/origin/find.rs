@@ -190,11 +190,11 @@ fn addresses(store: &Path) -> io::Result<Option<Vec<IpAddr>>> {
     Ok(Some(held))
 }
 
-/// A process with one of these names in this network namespace. One whose namespace cannot be read counts.
+/// A process of one of these programs in this network namespace. One whose namespace or arguments cannot be read counts.
 ///
 /// # Errors
 /// This process does not see those of the node.
-fn process(names: &[&str]) -> io::Result<Option<String>> {
+fn process(programs: &[&str]) -> io::Result<Option<String>> {
     let comm =
         |pid: &str| fs::read_to_string(format!("/proc/{pid}/comm")).map(|text| text.trim_end().to_owned());
     // Otherwise a container may have its network, but not see its processes. A node that is a container itself has systemd.
@@ -212,9 +212,20 @@ fn process(names: &[&str]) -> io::Result<Option<String>> {
         // A process may end meanwhile.
         let Ok(name) = comm(&pid) else { continue };
         let is_here = || fs::metadata(format!("/proc/{pid}/ns/net")).map_or(true, |meta| meta.ino() == own);
-        if names.contains(&name.as_str()) && is_here() {
-            return Ok(Some(format!("{name} ({pid})")));
+        let runs = |program: &&&str| match program.split_once(' ') {
+            None => **program == name,
+            Some((first, arguments)) => first == name && begin(&pid, arguments),
+        };
+        if let Some(program) = programs.iter().find(runs).filter(|_| is_here()) {
+            return Ok(Some(format!("{program} ({pid})")));
         }
     }
     Ok(None)
+}
+
+/// Whether a process has these first arguments, or they cannot be read.
+fn begin(pid: &str, arguments: &str) -> bool {
+    let Ok(line) = fs::read(format!("/proc/{pid}/cmdline")) else { return true };
+    let mut found = line.split(|byte| *byte == 0).skip(1);
+    arguments.split(' ').all(|wanted| found.next() == Some(wanted.as_bytes()))
 }

@@ -42,7 +42,7 @@ pub struct Origin {
     pub tables: &'static [&'static str],
     /// The protocol of its routes, if no other program has it.
     pub protocol: Option<u8>,
-    /// The processes that make all of it again.
+    /// The processes that make all of it again: the name, and the first arguments where one program does other things too.
     pub programs: &'static [&'static str],
 }
 
@@ -114,7 +114,14 @@ pub const ORIGINS: [Origin; 4] = [
         comments: &["cali:"],
         tables: &["calico"],
         protocol: Some(80),
-        programs: &["calico-node"],
+        // Since 2026 one program is all of Calico, also `calico ctl` and Typha.
+        programs: &[
+            "calico-node",
+            "calico component felix",
+            "calico component confd",
+            "calico component node",
+            "calico component cni",
+        ],
     },
 ];
 

@@ -357,7 +357,7 @@ fn meets(Expression { operator, values, .. }: &Expression, value: Option<&str>) 
 fn in_block(block: &IpBlock, address: IpAddr) -> Option<bool> {
     let mut is_in = in_cidr(&block.cidr, address)?;
     for except in &block.except {
-        if block.cidr.contains(':') != except.contains(':') {
+        if network(&block.cidr)?.0.is_ipv4() != network(except)?.0.is_ipv4() {
             return None;
         }
         is_in &= !in_cidr(except, address)?;
@@ -365,10 +365,20 @@ fn in_block(block: &IpBlock, address: IpAddr) -> Option<bool> {
     Some(is_in)
 }
 
-fn in_cidr(cidr: &str, address: IpAddr) -> Option<bool> {
+/// The address and the length. `::ffff:10.0.0.0/104` is 10.0.0.0/8, as for the API server.
+fn network(cidr: &str) -> Option<(IpAddr, usize)> {
     let (network, length) = cidr.split_once('/')?;
     let length: usize = length.chars().all(|digit| digit.is_ascii_digit()).then(|| length.parse().ok())??;
-    match (network.parse().ok()?, address) {
+    let network: IpAddr = network.parse().ok()?;
+    Some(match network.to_canonical() {
+        canonical if canonical != network && length >= 96 => (canonical, length - 96),
+        _ => (network, length),
+    })
+}
+
+fn in_cidr(cidr: &str, address: IpAddr) -> Option<bool> {
+    let (network, length) = network(cidr)?;
+    match (network, address) {
         (IpAddr::V4(network), IpAddr::V4(address)) => {
             begin_alike(&network.octets(), &address.octets(), length)
         }

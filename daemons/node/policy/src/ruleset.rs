@@ -214,6 +214,12 @@ impl Contents {
 }
 
 impl Ruleset {
+    /// How many addresses something may be denied to.
+    pub fn isolated(&self) -> usize {
+        let pods: BTreeSet<IpAddr> = self.maps.keys().map(|entry| entry.pod).collect();
+        pods.difference(&self.dry).count()
+    }
+
     /// What makes `next` of this one. From [`Ruleset::default`] it is everything.
     pub fn difference(&self, next: &Ruleset) -> Change {
         let mut change = Change::default();

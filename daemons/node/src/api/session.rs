@@ -135,12 +135,12 @@ impl<K: Kind> Session<'_, K> {
     /// CRD that serves other versions may have objects that deny.
     async fn absent(&mut self, error: Error, position: &mut Position) -> Result<Result<(), Closed>> {
         let Some(crd) = K::CRD else { return Err(error) };
+        let served = self.connection.served(crd).await.with_context(|| format!("read the CRD {crd}"))?;
+        if let Some(served) = served {
+            let served: String = served.join(", ").escape_default().take(80).collect();
+            bail!("{error:#}; the CRD {crd} exists, and serves: {served}");
+        }
         if position.absent == 0 {
-            let served = self.connection.served(crd).await.with_context(|| format!("read the CRD {crd}"))?;
-            if let Some(served) = served {
-                let served: String = served.join(", ").escape_default().take(80).collect();
-                bail!("{error:#}; the CRD {crd} exists, and serves: {served}");
-            }
             log!("the cluster has no {}: asks again from time to time", K::WORD);
             *position = Position::default();
             self.kind.begin();

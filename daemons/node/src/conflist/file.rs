@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use ferrule_kernel::file;
-use ferrule_kit::fold::first;
+use ferrule_kit::fold::{first, unfolded};
 use nix::sys::inotify::AddWatchFlags;
 use serde_json::Value;
 use tokio::io::unix::AsyncFd;
@@ -41,6 +41,12 @@ fn find(path: &Path) -> Result<Found> {
 /// Whether the file is there and ours.
 pub fn is_ours(path: &Path) -> bool {
     matches!(find(path), Ok(Found::Ours(_)))
+}
+
+/// Whether the file is ours and has a plugin of this type.
+pub fn has(path: &Path, plugin: &str) -> bool {
+    let Ok(Found::Ours(list)) = find(path) else { return false };
+    unfolded(list)["plugins"].as_array().is_some_and(|all| all.iter().any(|one| one["type"] == plugin))
 }
 
 /// Writes the conflist if the file has another one. Plugins that another program has appended behind ours stay there. Returns whether it did.
@@ -167,6 +173,7 @@ mod tests {
         for form in [Form::List, Form::Chain] {
             let conflist = |mtu| conflist(form, mtu);
             assert!(write(&path, &conflist(1450)).unwrap() && is_ours(&path));
+            assert!(has(&path, "portmap") && !has(&path, "policy"));
             assert!(!write(&path, &conflist(1450)).unwrap());
             assert!(write(&path, &conflist(1400)).unwrap());
             assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1, "no other file stays");
@@ -179,7 +186,7 @@ mod tests {
             fs::write(&path, foreign).unwrap();
             let error = write(&path, &conflist(Form::List, 1450)).unwrap_err().to_string();
             assert!(error.contains("is not ours"), "{error}");
-            assert!(!remove(&path).unwrap());
+            assert!(!remove(&path).unwrap() && !has(&path, "portmap"));
             assert_eq!(fs::read_to_string(&path).unwrap(), foreign);
         }
     }

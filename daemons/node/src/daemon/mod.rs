@@ -28,7 +28,7 @@ use crate::arguments::{Options, Policies, Switch};
 use crate::plan_file::{Identity, Keeper};
 use crate::policy::How;
 use crate::proof::{self, Proofs};
-use crate::{api, housekeeping, policy, serve};
+use crate::{api, conflist, housekeeping, policy, serve};
 
 /// How long changes are collected before a sync.
 const WINDOW: Duration = Duration::from_millis(20);
@@ -127,7 +127,9 @@ fn policies(
 ) -> Result<Option<policy::Handle>> {
     let path = Path::new(isolated::PATH);
     if options.policy == Policies::Off {
-        for what in policy::stand_down(path).context("remove the policies of a former --policy on")? {
+        let is_listed = conflist::file::has(&options.conflist, "policy");
+        let removed = policy::stand_down(path, is_listed);
+        for what in removed.context("remove the policies of a former --policy on")? {
             log!("policy: removed {what}");
         }
         return Ok(None);

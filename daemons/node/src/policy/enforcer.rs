@@ -11,7 +11,6 @@ use ferrule_kernel::netlink::message::Received;
 use ferrule_kernel::nftables::Batch;
 use ferrule_kernel::nftables::notice::{elements_of, table_of};
 use ferrule_node_policy::{Compiler, Ruleset};
-use ferrule_policy_kit::isolated::Isolated;
 use ferrule_policy_kit::table as announced;
 
 use super::denied::Denied;
@@ -25,7 +24,7 @@ use super::inspect::Inspected;
 use super::layout::TABLE;
 use super::links::Links;
 use super::objects::{Key, Kind, Listed, Told};
-use super::record::Record;
+use super::record::{Record, wanted};
 use super::release::{self, AnnouncedPods};
 use super::table::{Owner, Remains};
 use super::undecided::{self, News, Of, Place};
@@ -68,8 +67,10 @@ pub(super) struct Enforcer {
     is_relisted: bool,
     former: Former,
     links: Links,
-    /// The API or the plugin has told something since the last look at the links.
-    is_told: bool,
+    /// The API or the plugin has told something since the last round.
+    pub(super) is_told: bool,
+    /// The addresses that something is denied to.
+    pub(super) isolated: usize,
     /// The addresses that were isolated or closed in a table of before.
     before: BTreeSet<IpAddr>,
     pub(super) cut: Cut,
@@ -102,6 +103,7 @@ impl Enforcer {
             former: Former::default(),
             links: Links::default(),
             is_told: true,
+            isolated: 0,
             before: BTreeSet::new(),
             cut: Cut::default(),
             endpoint: Endpoint::default(),
@@ -199,15 +201,17 @@ impl Enforcer {
         if !is_listed {
             return Ok(None);
         }
+        // The comparisons cost time for each pod of the node, and most rounds have only messages about the transactions of the last one.
+        let is_told = std::mem::take(&mut self.is_told);
         self.pods.learn(&mut self.compiler);
         match self.made {
-            Made::All => self.change()?,
+            Made::All if is_told => self.change()?,
+            Made::All => {}
             _ => self.make_all()?,
         }
         self.expire()?;
         let Enforcer { links, compiler, former, hosts, owner, .. } = self;
-        // The comparison costs time for each pod of the node, and most rounds have only messages about the transactions of the last one.
-        if std::mem::take(&mut self.is_told) | hosts.follow() {
+        if is_told | hosts.follow() {
             links.follow(compiler, former, hosts, owner).context("follow the links of pods")?;
         }
         self.release()?;
@@ -278,7 +282,8 @@ impl Enforcer {
         self.count(false);
         self.denied.begin_anew();
         let _ = self.compiler.update();
-        let wanted = self.wanted();
+        self.isolated = self.compiler.ruleset().isolated();
+        let wanted = wanted(&self.compiler);
         self.record.widen(&wanted);
         self.former.adopt(std::mem::take(&mut self.before), &self.compiler, &self.hosts);
         self.links = self.links.next(&self.compiler, &self.former, &mut self.hosts)?;
@@ -309,13 +314,13 @@ impl Enforcer {
     fn change(&mut self) -> Result<()> {
         let change = self.compiler.update();
         if change.is_empty() {
-            let wanted = self.wanted();
-            self.record.narrow(wanted);
+            self.record.narrow(wanted(&self.compiler));
             return Ok(());
         }
         // Until all of it is done, a failure makes the table anew.
         self.made = Made::Nothing;
-        let wanted = self.wanted();
+        self.isolated = self.compiler.ruleset().isolated();
+        let wanted = wanted(&self.compiler);
         self.record.widen(&wanted);
         if change.maps.values().any(|one| one.to.is_none()) || !change.dry.is_empty() {
             self.count(false);
@@ -387,13 +392,5 @@ impl Enforcer {
             log!("policy: end flows: {error:#}");
         }
         Ok(())
-    }
-
-    fn wanted(&self) -> Isolated {
-        let mut wanted = Isolated::new(self.compiler.isolated_elsewhere());
-        for (namespace, directions) in self.compiler.isolated() {
-            wanted.add(namespace, directions);
-        }
-        wanted
     }
 }

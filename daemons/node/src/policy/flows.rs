@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use ferrule_kernel::conntrack::{self, Flow, Peer, SCTP, TCP, Tuple, UDP, all_flows, flows_of};
 use ferrule_kernel::ip::{IpFamily, from_octets, octets};
 use ferrule_kernel::netlink::Socket;
@@ -20,6 +20,8 @@ const WALK: usize = 6_000;
 const PASSES: usize = 8;
 /// The most flows that one change puts into the set of ended ones. Of the others only the entries are deleted.
 const MOST: usize = 16_384;
+/// The most deletions of one element. Packets without a pause made it again after 2 of 5.
+const LOOKS: usize = 32;
 /// The most flows in the sets, which have two elements for each.
 const ROOM: usize = CUT.0 as usize / 2;
 /// In the comment of the elements of a flow: the direction of its packets.
@@ -159,19 +161,31 @@ impl Cut {
     }
 }
 
-/// Deletes their elements.
+/// Deletes their elements. While a transaction adds or deletes an element, the kernel adds a second one for each packet that would
+/// renew it. So this deletes until none is left.
 fn remove(owner: &mut Socket, flows: &[Seen]) -> Result<()> {
     for part in flows.chunks(Batch::ROOM / 2) {
-        let elements: Vec<_> =
+        let mut elements: Vec<_> =
             part.iter().flat_map(|seen| seen.elements().map(|one| (cut(seen.family()), one.key))).collect();
-        let wanted: Vec<_> = elements.iter().map(|(set, key)| (*set, key.as_slice())).collect();
-        // Their time may be over between both requests; then the next review tries again.
-        let found = find_elements(owner, TABLE, &wanted)?;
-        let mut batch = Batch::new();
-        for ((set, key), _) in elements.iter().zip(found).filter(|(_, found)| found.is_some()) {
-            batch.delete_elements(TABLE, set, std::slice::from_ref(key));
+        for _ in 0..LOOKS {
+            let wanted: Vec<_> = elements.iter().map(|(set, key)| (*set, key.as_slice())).collect();
+            // Their time may be over between both requests; then the next review tries again.
+            let mut found = find_elements(owner, TABLE, &wanted)?.into_iter();
+            elements.retain(|_| found.next().flatten().is_some());
+            let mut batch = Batch::new();
+            for (set, key) in &elements {
+                batch.delete_elements(TABLE, set, std::slice::from_ref(key));
+            }
+            batch.commit(owner)?;
+            if elements.is_empty() {
+                break;
+            }
         }
-        batch.commit(owner)?;
+        ensure!(
+            elements.is_empty(),
+            "{} flows are allowed again, and their packets keep them ended",
+            elements.len()
+        );
     }
     Ok(())
 }

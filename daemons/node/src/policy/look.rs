@@ -14,6 +14,8 @@ impl Enforcer {
     /// Once a minute: what no message tells.
     pub(super) fn look(&mut self) -> Result<()> {
         self.inspected.look(&self.compiler);
+        self.record.look();
+        self.is_told = true;
         if self.made == Made::All && self.owner.prove().is_err() {
             self.made = Made::Nothing;
         }

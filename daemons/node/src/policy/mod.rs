@@ -64,8 +64,8 @@ pub use thread::{Handle, spawn};
 /// # Errors
 /// The kernel or the disk refuses it.
 pub fn cleanup() -> Result<Vec<String>> {
-    let mut removed = table::remove()?;
     let path = Path::new(isolated::PATH);
+    let mut removed = table::remove(path.symlink_metadata().is_ok())?;
     match fs::remove_file(path) {
         Ok(()) => removed.push(format!("file {}", path.display())),
         Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -86,14 +86,14 @@ pub fn holds() -> Result<bool> {
 }
 
 /// With `--policy off`: if an earlier daemon has enforced policies, removes its table, and releases all pods. A plugin that is still in the
-/// conflist isolates nobody from then on. Another program's file stays.
+/// conflist isolates no pod from then on. `is_listed`: it is in the daemon's conflist; without that, another program's file stays.
 ///
 /// # Errors
 /// The kernel or the disk refuses it.
-pub fn stand_down(path: &Path) -> Result<Vec<String>> {
-    if !table::exists()? {
+pub fn stand_down(path: &Path, is_listed: bool) -> Result<Vec<String>> {
+    if !is_listed && !table::exists()? {
         return Ok(Vec::new());
     }
     Isolated::default().write(path).with_context(|| path.display().to_string())?;
-    table::remove()
+    table::remove(is_listed)
 }

@@ -3,7 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ferrule_node_policy::Compiler;
 use ferrule_policy_kit::isolated::Isolated;
+
+/// What the file should have.
+pub(super) fn wanted(compiler: &Compiler) -> Isolated {
+    let mut wanted = Isolated::new(compiler.isolated_elsewhere());
+    for (namespace, directions) in compiler.isolated() {
+        wanted.add(namespace, directions);
+    }
+    wanted
+}
 
 /// The file, and what is in it.
 pub(super) struct Record {
@@ -21,6 +31,11 @@ impl Record {
 
     pub(super) fn problem(&self) -> Option<&String> {
         self.problem.as_ref()
+    }
+
+    /// Another program may have changed the file, or the disk may have lost it: the next [`Record::narrow`] writes it again.
+    pub(super) fn look(&mut self) {
+        self.written = Isolated::read(&self.path).ok();
     }
 
     /// Before the transaction: the file names all that is or will be isolated.
@@ -49,9 +64,14 @@ impl Record {
             let _ = fs::remove_file(&self.path);
         }
         self.written = outcome.is_ok().then_some(isolated);
-        let problem = outcome.err().map(|error| format!("{}: {error}", self.path.display()));
+        // A disk that has become read-only keeps the former file.
+        let effect = || match Isolated::read(&self.path) {
+            Err(_) => "every new pod is isolated until it is decided",
+            Ok(_) => "a new pod of a namespace that it lacks is open until the API has its address",
+        };
+        let problem = outcome.err().map(|error| format!("{}: {error}; {}", self.path.display(), effect()));
         if let Some(problem) = problem.as_ref().filter(|now| self.problem.as_ref() != Some(now)) {
-            log!("policy: {problem}; every new pod is isolated until it is decided");
+            log!("policy: {problem}");
         }
         self.problem = problem;
     }
@@ -80,6 +100,11 @@ mod tests {
         assert_eq!(read(), isolated(&["a", "b"]));
         record.narrow(isolated(&["b"]));
         assert_eq!(read(), isolated(&["b"]));
+        // What others have done to it is mended.
+        fs::write(&path, "ferrule-policy 1\nend\n").unwrap();
+        record.look();
+        record.narrow(isolated(&["b"]));
+        assert_eq!(read(), isolated(&["b"]));
         // A later daemon knows what an earlier one has written.
         Record::open(&path).widen(&isolated(&[]));
         assert_eq!(read(), isolated(&["b"]));
@@ -94,11 +119,10 @@ mod tests {
         fs::remove_file(&path).unwrap();
         fs::create_dir_all(path.join("in the way")).unwrap();
         record.widen(&isolated(&["b"]));
-        assert!(
-            record.problem().is_some_and(|problem| problem.contains("isolated")),
-            "{:?}",
-            record.problem()
-        );
+        let says = |record: &Record, what| {
+            assert!(record.problem().unwrap().ends_with(what), "{:?}", record.problem())
+        };
+        says(&record, "; every new pod is isolated until it is decided");
         fs::remove_dir_all(&path).unwrap();
         record.narrow(isolated(&["b"]));
         assert_eq!((record.problem(), Isolated::read(&path).unwrap()), (None, isolated(&["b"])));

@@ -53,6 +53,8 @@ impl AnnouncedPods {
         if !pod.local {
             return;
         }
+        // An earlier pod may have had the name.
+        self.long.retain(|_, (namespace, name)| (&*namespace, &*name) != (&pod.namespace, &pod.name));
         for uid in [Some(&pod.uid), pod.mirror_of.as_ref()].into_iter().flatten() {
             let of = ferrule_policy_kit::Pod { namespace: &pod.namespace, name: &pod.name, uid };
             let comment = comment::encode(&of);
@@ -178,4 +180,35 @@ pub(super) fn remove(owner: &mut Owner, groups: &[Group]) -> Result<BTreeSet<Pla
         }
         Ok(places)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its name is too long for a comment, so the comment is known from the object alone.
+    #[test]
+    fn a_comment_is_that_of_the_last_pod_of_a_name() {
+        let pod = |uid: &str| Pod {
+            namespace: "shop".to_owned(),
+            name: "x".repeat(120),
+            uid: uid.to_owned(),
+            local: true,
+            ..Pod::default()
+        };
+        let comment = |Pod { namespace, name, uid, .. }: &Pod| {
+            comment::encode(&ferrule_policy_kit::Pod { namespace, name, uid })
+        };
+        let (mut pods, mut compiler) = (AnnouncedPods::default(), Compiler::default());
+        let [first, second] = ["one", "two"].map(pod);
+        for one in [&first, &second] {
+            compiler.set_pod(one);
+            pods.note(one);
+        }
+        let known = |pod| pods.pod_of(compiler.cluster(), &comment(pod));
+        assert_eq!(
+            (known(&first), known(&second)),
+            (None, Some((second.namespace.clone(), second.name.clone())))
+        );
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::IpAddr;
 use std::time::SystemTime;
 
 use ferrule_daemon::Metrics;
@@ -128,16 +127,16 @@ impl Report {
         };
         let named = |(namespace, name): (&str, &str)| format!("{namespace}/{name}");
         let waiting = undecided.pods();
-        let dry = &compiler.ruleset().dry;
-        let pods: BTreeSet<IpAddr> = compiler.ruleset().maps.keys().map(|entry| entry.pod).collect();
+        let mut faulty = 0;
+        let faults = in_turns(compiler.faults().inspect(|_| faulty += 1), |one| one.namespace);
         Report {
             unknown: (!is_known).then(|| format!("policies are not known yet: {}", away.join("; "))),
             reasons,
             away,
             policies: compiler.policies(),
             cluster_policies: compiler.cluster_policies(),
-            faults: in_turns(compiler.faults(), |one| one.namespace).into_iter().map(fault).collect(),
-            faulty: compiler.faults().count(),
+            faults: faults.into_iter().map(fault).collect(),
+            faulty,
             doubts: in_turns(enforcer.inspected.doubts.iter(), |one| &one.namespace)
                 .into_iter()
                 .map(doubt)
@@ -145,7 +144,7 @@ impl Report {
             doubtful: enforcer.inspected.doubts.len(),
             closed: compiler.cluster().closed_pods().take(Report::MOST).map(named).collect(),
             unread: compiler.unread_pods().take(Report::MOST).map(named).collect(),
-            isolated: pods.difference(dry).count(),
+            isolated: enforcer.isolated,
             waiting: waiting.len(),
             undecided: waiting.into_iter().take(Report::MOST).map(str::to_owned).collect(),
             oldest: undecided.oldest(),
@@ -158,7 +157,7 @@ impl Report {
             is_proved: false,
             dry: (!compiler.cluster().is_dry_cluster())
                 .then(|| compiler.cluster().dry_namespaces().take(Report::MOST).map(str::to_owned).collect()),
-            dry_addresses: dry.len(),
+            dry_addresses: compiler.ruleset().dry.len(),
             denied: enforcer
                 .denied
                 .counts()

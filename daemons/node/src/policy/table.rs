@@ -193,10 +193,10 @@ fn is_unknown_flag(error: &Error) -> bool {
     error.request.starts_with("own table") && matches!(error.source.errno, Errno::EOPNOTSUPP | Errno::EINVAL)
 }
 
-/// The table's flags; `None` without a table, also on a kernel without nf_tables.
-fn state(socket: &mut Socket) -> Result<Option<TableState>> {
-    match table_state(socket, TABLE) {
-        Err(_) if nftables::probe(socket, TABLE.family).is_err() => Ok(None),
+/// A table's flags; `None` without the table, also on a kernel without nf_tables.
+fn state(socket: &mut Socket, table: Table<'_>) -> Result<Option<TableState>> {
+    match table_state(socket, table) {
+        Err(_) if nftables::probe(socket, table.family).is_err() => Ok(None),
         state => Ok(state?),
     }
 }
@@ -206,27 +206,29 @@ fn state(socket: &mut Socket) -> Result<Option<TableState>> {
 /// # Errors
 /// The kernel refuses to say it.
 pub(super) fn exists() -> Result<bool> {
-    Ok(state(&mut Socket::netfilter()?)?.is_some())
+    Ok(state(&mut Socket::netfilter()?, TABLE)?.is_some())
 }
 
-/// Removes the table, and with it the plugin's: nobody would release the pods in it. Without ours the plugin's is another program's. Returns
-/// their names for the report.
+/// Removes the table and the plugin's: no daemon would release the pods in it. Without ours the plugin's is another program's, unless
+/// `is_ours`: the plugin was ours, and since the node's start no daemon has made our table. Returns their names for the report.
 ///
 /// # Errors
 /// The kernel refuses it.
-pub(super) fn remove() -> Result<Vec<String>> {
+pub(super) fn remove(is_ours: bool) -> Result<Vec<String>> {
     let mut socket = Socket::netfilter()?;
-    let Some(state) = state(&mut socket)? else { return Ok(Vec::new()) };
+    let own = state(&mut socket, TABLE)?;
+    if own.is_none() && !is_ours {
+        return Ok(Vec::new());
+    }
+    let announced = state(&mut socket, announced::TABLE)?.map(|_| announced::TABLE);
+    let tables: Vec<Table<'_>> = own.map(|_| TABLE).into_iter().chain(announced).collect();
     let mut batch = Batch::new();
-    batch.add_table(announced::TABLE, None).delete_table(announced::TABLE);
-    if state.is_persistent {
+    if own.is_some_and(|state| state.is_persistent) {
         batch.own_table(TABLE, None);
     }
-    batch.delete_table(TABLE);
-    match batch.commit(&mut socket) {
-        Err(error) if error.is_not_found() => Ok(Vec::new()),
-        outcome => {
-            Ok(outcome.map(|()| [TABLE, announced::TABLE].map(|table| format!("table {table}")).to_vec())?)
-        }
+    for table in &tables {
+        batch.delete_table(*table);
     }
+    batch.commit(&mut socket)?;
+    Ok(tables.iter().map(|table| format!("table {table}")).collect())
 }

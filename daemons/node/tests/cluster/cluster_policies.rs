@@ -149,6 +149,16 @@ fn the_crd_comes_changes_and_goes_while_traffic_runs() {
         tool_goes("it is gone");
         wait("none", || counted(&cluster.a), |found| *found == [Some(1), Some(0), Some(0)]);
         client_goes_on("it is gone");
+
+        // It comes in another version, goes, and comes back.
+        wait("followed", followed, |found| *found == Some(1));
+        cluster.crd(Some("v1"));
+        wait("another version comes", followed, |found| *found == Some(0));
+        cluster.crd(None);
+        wait("it goes again", followed, |found| *found == Some(1));
+        cluster.crd(Some("v1alpha2"));
+        tool_is_silent("it is back");
+        assert_eq!(counted(&cluster.a), [Some(1), Some(0), Some(2)]);
     });
     drop(pods);
 }

@@ -172,4 +172,23 @@ fn a_network_that_runs_and_one_of_others_stay() {
     let refused = cleanup_beside(&node, flanneld, &["flannel"]);
     assert!(refused.code == Some(1) && refused.said.contains("process flanneld ("), "{}", refused.said);
     assert!(cleanup(&node, &["flannel"]).said.contains("removed link flannel.1"));
+    // One program is all of Calico: a shell of this name whose scripts are its commands.
+    node.sh("cd /run && cp \"$(command -v bash)\" calico && echo 'read -r' >component && cp component ctl")
+        .unwrap();
+    for (arguments, keeps) in [
+        ("component felix", true),
+        ("component node node-services", true),
+        ("component cni install", true),
+        ("component typha", false),
+        ("ctl node run", false),
+    ] {
+        node.sh("ip link add vxlan.calico type vxlan id 4096 dstport 4789 dev lo").unwrap();
+        let runs = format!(
+            "cd /run; sleep 60 | ./calico {arguments} & until [ \"$(cat /proc/$!/comm)\" = calico ]; do :; done;"
+        );
+        let outcome = cleanup_beside(&node, &runs, &["calico"]);
+        let said = if keeps { "process calico component " } else { "removed link vxlan.calico" };
+        assert!(outcome.said.contains(said), "{arguments}: {}", outcome.said);
+        node.sh("ip link delete vxlan.calico || true").unwrap();
+    }
 }

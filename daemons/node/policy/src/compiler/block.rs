@@ -27,7 +27,7 @@ fn last(family: IpFamily) -> u128 {
     if family == IpFamily::V4 { u32::MAX.into() } else { u128::MAX }
 }
 
-/// Reads `ADDRESS/LENGTH`. Bits behind the length do not count.
+/// Reads `ADDRESS/LENGTH`. Bits behind the length do not count. The API server takes `::ffff:10.0.0.0/104` for 10.0.0.0/8.
 fn cidr(text: &str) -> Result<(IpFamily, u128, u128), String> {
     let bad = || format!("{text:?} is no CIDR");
     let (ip, length) = text.split_once('/').ok_or_else(bad)?;
@@ -39,7 +39,11 @@ fn cidr(text: &str) -> Result<(IpFamily, u128, u128), String> {
     let family = IpFamily::of(ip);
     let bits = family.bits().into();
     let host_bits = bits_below(bits, length).ok_or_else(bad)?;
-    Ok((family, number(ip) & !host_bits, number(ip) | host_bits))
+    let (first, last) = (number(ip) & !host_bits, number(ip) | host_bits);
+    Ok(match [first, last].map(|end| address(family, end).to_canonical()) {
+        [IpAddr::V4(first), IpAddr::V4(last)] => (IpFamily::V4, number(first.into()), number(last.into())),
+        _ => (family, first, last),
+    })
 }
 
 fn bits_below(bits: u32, length: u32) -> Option<u128> {
@@ -122,6 +126,9 @@ mod tests {
             ("0.0.0.0/0", &["255.255.255.255/32", "0.0.0.0/32"], "0.0.0.1-255.255.255.254"),
             ("::/0", &["ffff::/16", "::/1"], "8000::-fffe:ffff:ffff:ffff:ffff:ffff:ffff:ffff"),
             ("fd00::1/128", &[], "fd00::1-fd00::1"),
+            ("::ffff:10.0.0.0/120", &["10.0.0.0/25"], "10.0.0.128-10.0.0.255"),
+            ("10.0.0.0/24", &["::ffff:10.0.0.0/121"], "10.0.0.128-10.0.0.255"),
+            ("::ffff:0.0.0.0/95", &[], "::fffe:0:0-::ffff:255.255.255.255"),
         ] {
             assert_eq!(text(cidr, except).as_deref(), Ok(left), "{cidr} {except:?}");
         }
