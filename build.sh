@@ -8,7 +8,7 @@ invoked_in=$PWD
 
 usage() {
     cat <<'END'
-Usage: ./build.sh [--profile NAME] [--arch ARCH] [--no-daemons]
+Usage: ./build.sh [--profile NAME] [--arch ARCH] [--daemon NAME|--no-daemons]
        ./build.sh --list
 
 Builds the plugins as one program that needs no shared library, with a name (a
@@ -19,6 +19,7 @@ stdout: the absolute path of the folder that holds them. All else goes to stderr
   --profile NAME  a cargo profile (default: release)
   --arch ARCH     amd64 or arm64 (default: this machine's)
   --no-daemons    build no daemon: they take three times as long as all plugins
+  --daemon NAME   build only this one: dhcp, nic or node
   --list          print the names of the plugins, one a line, and build nothing
   -h, --help      print this
 
@@ -86,6 +87,11 @@ while [ $# -gt 0 ]; do
         ;;
     --arch=*) arch=${1#*=} ;;
     --no-daemons) daemons=() ;;
+    --daemon)
+        [[ ${2-} =~ ^(dhcp|nic|node)$ ]] || die "--daemon needs dhcp, nic or node"
+        daemons=("ferrule-$2")
+        shift
+        ;;
     --list)
         plugins
         exit
@@ -170,7 +176,9 @@ build() {
 }
 status=0 daemon_build=''
 if [ ${#daemons[@]} -gt 0 ]; then
-    build "${daemons[*]}" "$daemon_profile" --package ferrule-dhcpd --package ferrule-nic --package ferrule-node &
+    # The plugin has the name ferrule-dhcp.
+    packages=("${daemons[@]/%dhcp/dhcpd}")
+    build "${daemons[*]}" "$daemon_profile" "${packages[@]/#/--package=}" &
     daemon_build=$!
 fi
 build "${names[*]} cnirun" "$profile" --package ferrule --package cni-runner || status=1
@@ -193,7 +201,9 @@ for name in "${names[@]}" ferrule; do
     publish "$built/ferrule" "$name"
 done
 # A daemon of an earlier build does not belong to these plugins.
-[ ${#daemons[@]} -gt 0 ] || rm -f "$out"/ferrule-{dhcp,nic,node}
+for name in ferrule-{dhcp,nic,node}; do
+    [[ " ${daemons[*]} " == *" $name "* ]] || rm -f "$out/$name"
+done
 for name in "${daemons[@]}"; do
     publish "$daemon_built/$name" "$name"
 done

@@ -19,5 +19,6 @@ pub mod requirement;
 pub mod requirements;
 pub mod run;
 pub mod stub;
+pub mod stub_program;
 pub mod test_case;
 pub mod test_context;

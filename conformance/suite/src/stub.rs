@@ -1,21 +1,24 @@
 //! Stubs: programs that stand in for the plugin that a plugin under test delegates to. They record their
 //! calls and print the configured replies.
 //!
-//! A stub is a link to the judging program itself: a script would start half a dozen programs for each call.
+//! A stub is a link to [a small program](super::stub_program): a script would start half a dozen programs for each call.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io::{self, Read as _, Write as _};
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::fd::{AsRawFd as _, IntoRawFd as _};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+use std::thread;
 use std::time::Duration;
-use std::{env, fs, thread};
 
-use anyhow::Context as _;
-use nix::sys::signal::{Signal, raise};
-use serde::{Deserialize, Serialize};
+use anyhow::{Context as _, anyhow};
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde_json::{Value, json};
+
+use super::stub_program::records_of;
 
 /// A stub's reply to a verb. Without one the stub prints nothing and succeeds.
 #[derive(Debug, Clone)]
@@ -66,94 +69,42 @@ impl Recorded {
     }
 }
 
-/// The file of a reply to a verb.
-#[derive(Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
-struct Answer {
-    /// Seconds to sleep first.
-    sleep: u64,
-    /// Whether to die by SIGKILL.
-    crash: bool,
-    /// For standard error.
-    errors: String,
-    /// For standard output.
-    output: String,
-    /// The exit status.
-    status: u8,
-}
-
-impl From<&Reply> for Answer {
-    fn from(reply: &Reply) -> Answer {
-        let document = |value: &Value| Answer { output: format!("{value}\n"), ..Answer::default() };
-        match reply {
-            Reply::Json(value) => document(value),
-            Reply::Text(text, status) => {
-                Answer { output: format!("{text}\n"), status: *status, ..Answer::default() }
-            }
+impl Reply {
+    /// The file of the reply, as [`stub_program`](super::stub_program) reads it: a line with the seconds to sleep, whether to die, the
+    /// exit status and the length of what follows for standard error; the rest is for standard output.
+    fn file(&self) -> String {
+        match self {
+            Reply::Json(value) => format!("0 0 0 0\n{value}\n"),
+            Reply::Text(text, status) => format!("0 0 {status} 0\n{text}\n"),
             Reply::Error { code, msg, status } => {
                 let object =
                     json!({"cniVersion": "1.0.0", "code": code, "msg": msg, "details": "from the stub"});
-                Answer { status: *status, ..document(&object) }
+                format!("0 0 {status} 0\n{object}\n")
             }
-            Reply::Crash => Answer { crash: true, ..Answer::default() },
-            Reply::Slow(seconds, value) => Answer { sleep: (*seconds).into(), ..document(value) },
-            Reply::Talkative(text, value) => Answer { errors: format!("{text}\n"), ..document(value) },
+            Reply::Crash => "0 1 0 0\n".to_owned(),
+            Reply::Slow(seconds, value) => format!("{seconds} 0 0 0\n{value}\n"),
+            Reply::Talkative(text, value) => format!("0 0 0 {}\n{text}\n{value}\n", text.len() + 1),
         }
     }
 }
 
-/// Acts as a stub if this program was started under the name of one. The main function of a program that makes stubs
-/// calls this first.
-pub fn act_as_stub() -> Option<ExitCode> {
-    let dir = records_of(Path::new(&env::args_os().next()?));
-    dir.is_dir().then(|| match record_and_reply(&dir) {
-        Ok(status) => ExitCode::from(status),
-        Err(error) => {
-            eprintln!("the stub fails: {error}");
-            ExitCode::FAILURE
+/// The path of the stubs' program, for symbolic links. It is in memory, as long as this process lives.
+fn program() -> io::Result<PathBuf> {
+    let mut file = File::from(memfd_create("stub", MFdFlags::MFD_CLOEXEC)?);
+    file.write_all(include_bytes!(concat!(env!("OUT_DIR"), "/stub")))?;
+    let readable = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    drop(file);
+    let path = PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), readable.into_raw_fd()));
+    // A child that another thread has forked keeps the file open for writing until its exec, and no program starts that is open for writing.
+    loop {
+        let null = Stdio::null;
+        match Command::new(&path).stdin(null()).stdout(null()).stderr(null()).status() {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                thread::sleep(Duration::from_millis(1))
+            }
+            started => return started.map(|_| path),
         }
-    })
-}
-
-/// Each call takes the first free number by mkdir, which the kernel lets only one call win.
-fn record_and_reply(dir: &Path) -> io::Result<u8> {
-    let mut number = 2;
-    let call = loop {
-        let call = dir.join(number.to_string());
-        match fs::create_dir(&call) {
-            Ok(()) => break call,
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => number += 1,
-            Err(error) => return Err(error),
-        }
-    };
-    let variable = |(name, value): (OsString, OsString)| {
-        Some((name.into_string().ok()?, value.to_string_lossy().into_owned()))
-    };
-    let env: BTreeMap<String, String> =
-        env::vars_os().filter_map(variable).filter(|(name, _)| name.starts_with("CNI_")).collect();
-    fs::write(call.join("env"), serde_json::to_vec(&env)?)?;
-    fs::write(call.join("netns"), fs::read_link("/proc/self/ns/net")?.as_os_str().as_encoded_bytes())?;
-    let mut stdin = Vec::new();
-    io::stdin().read_to_end(&mut stdin)?;
-    fs::write(call.join("stdin"), stdin)?;
-    fs::write(call.join("done"), "")?;
-    let verb = env.get("CNI_COMMAND").map_or("none", String::as_str);
-    let Ok(answer) = fs::read(dir.join(format!("reply.{verb}"))) else { return Ok(0) };
-    let answer: Answer = serde_json::from_slice(&answer)?;
-    thread::sleep(Duration::from_secs(answer.sleep));
-    if answer.crash {
-        raise(Signal::SIGKILL)?;
     }
-    io::stderr().write_all(answer.errors.as_bytes())?;
-    io::stdout().write_all(answer.output.replace("@N@", &number.to_string()).as_bytes())?;
-    Ok(answer.status)
-}
-
-/// The folder of records of the stub with this path.
-fn records_of(program: &Path) -> PathBuf {
-    let mut name = program.as_os_str().to_owned();
-    name.push(".calls");
-    name.into()
 }
 
 impl Stub {
@@ -162,8 +113,9 @@ impl Stub {
         let program = folder.join(name);
         let dir = records_of(&program);
         fs::create_dir(&dir).context("create the folder for a stub's records")?;
-        // Not by the program's path: cargo may replace the file meanwhile.
-        symlink(format!("/proc/{}/exe", std::process::id()), program).context("make a stub")?;
+        static PROGRAM: LazyLock<io::Result<PathBuf>> = LazyLock::new(self::program);
+        let target = PROGRAM.as_ref().map_err(|error| anyhow!("prepare the program of stubs: {error}"))?;
+        symlink(target, program).context("make a stub")?;
         let stub = Stub { name: name.to_owned(), dir };
         let version = json!({"cniVersion": "1.1.0",
             "supportedVersions": ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]});
@@ -178,8 +130,7 @@ impl Stub {
 
     /// Sets the reply to a verb.
     pub fn on(&self, verb: &str, reply: Reply) -> anyhow::Result<()> {
-        let answer = serde_json::to_vec(&Answer::from(&reply))?;
-        fs::write(self.dir.join(format!("reply.{verb}")), answer).context("write a stub's reply")
+        fs::write(self.dir.join(format!("reply.{verb}")), reply.file()).context("write a stub's reply")
     }
 
     /// The finished calls so far, in order.
@@ -190,8 +141,10 @@ impl Stub {
             if !folder.join("done").exists() {
                 break;
             }
+            let env = fs::read_to_string(folder.join("env"))?;
+            let variables = env.split_terminator('\0').filter_map(|variable| variable.split_once('='));
             calls.push(Recorded {
-                env: serde_json::from_slice(&fs::read(folder.join("env"))?)?,
+                env: variables.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
                 stdin: fs::read(folder.join("stdin"))?,
                 netns: fs::read_to_string(folder.join("netns"))?,
             });

@@ -53,7 +53,7 @@ impl StubIpam {
 
     /// Makes ADD print `result`.
     pub fn result(&self, result: &Value) {
-        self.answer("ADD", &format!("cat <<'END'\n{result}\nEND"));
+        self.answer("ADD", &print(result));
     }
 
     /// Sets the shell code that the stub runs for a verb. `$dir` is the stub's directory.
@@ -64,7 +64,7 @@ impl StubIpam {
     /// Makes a verb fail with this error.
     pub fn fail(&self, verb: &str, code: u32, msg: &str) {
         let error = json!({"cniVersion": "1.0.0", "code": code, "msg": msg, "details": "by the test"});
-        self.answer(verb, &format!("cat <<'END'\n{error}\nEND\nexit 1"));
+        self.answer(verb, &format!("{}\nexit 1", print(&error)));
     }
 
     /// The verbs called since the last `calls()`.
@@ -92,13 +92,21 @@ impl StubIpam {
     /// The variables of CNI and of tracing in the last call with this verb.
     pub fn env(&self, verb: &str) -> Vec<String> {
         let env = fs::read_to_string(self.dir.path().join(format!("{verb}.env"))).unwrap();
-        env.lines().map(str::to_owned).collect()
+        let is_wanted = |line: &&str| ["CNI_", "TRACE", "BAGGAGE"].iter().any(|name| line.starts_with(name));
+        let mut lines: Vec<String> = env.split('\0').filter(is_wanted).map(str::to_owned).collect();
+        lines.sort();
+        lines
     }
 
     /// The folder.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
+}
+
+/// A shell command that prints a document, without starting a program.
+fn print(document: &Value) -> String {
+    format!("printf '%s\\n' '{}'", document.to_string().replace('\'', "'\\''"))
 }
 
 fn push(list: &mut Value, item: Value) {

@@ -12,7 +12,6 @@ use cni_conformance::deviations::Deviations;
 use cni_conformance::plugin_under_test::plugins_under_test;
 use cni_conformance::report::{self, Counts};
 use cni_conformance::run::{Ended, Plan, Profile};
-use cni_conformance::stub::act_as_stub;
 use cni_runner::Version;
 
 /// Judge CNI plugins, in any language, against the specification and against what their callers need.
@@ -100,9 +99,6 @@ enum ListFormat {
 }
 
 fn main() -> ExitCode {
-    if let Some(status) = act_as_stub() {
-        return status;
-    }
     let result = match Cli::parse().command {
         Command::Run(args) => run(args),
         Command::List { filter, format } => list(&filter, format),

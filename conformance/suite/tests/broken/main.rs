@@ -14,7 +14,6 @@ use std::process::ExitCode;
 use cni_conformance::deviations::Deviations;
 use cni_conformance::plugin_under_test::{PluginUnderTest, plugins_under_test};
 use cni_conformance::run::{Ended, Plan, Profile};
-use cni_conformance::stub::act_as_stub;
 use cni_lab::bin_dir;
 use cni_runner::Version;
 use libtest_mimic::{Arguments, Failed, Trial};
@@ -22,7 +21,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use mutants::{Mutant, mutants};
 
 fn main() -> ExitCode {
-    if let Some(status) = plugin::act_as_mutant().or_else(act_as_stub) {
+    if let Some(status) = plugin::act_as_mutant() {
         return status;
     }
     let mutants = mutants().map(|mutant| {

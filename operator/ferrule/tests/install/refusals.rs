@@ -104,8 +104,9 @@ fn a_manifest_of_the_future_is_not_guessed_at() {
 #[test]
 fn an_ordinary_user() {
     in_a_folder(|f| {
-        // The build folder may not be readable for others.
-        fs::copy(PROGRAM, f.path("ferrule")).unwrap();
+        // The build folder may not be readable for others. Another process copies: a child that another test forks meanwhile would keep the
+        // copy open for writing, and it could not start.
+        f.sh(&format!("cp {PROGRAM} ferrule"));
         let run = |f: &Fixture| -> Said {
             let mut command = std::process::Command::new(f.path("ferrule"));
             command.args(FROM_V1.split(' ')).arg("--bin-dir").arg(&f.bin).current_dir(&f.dir);

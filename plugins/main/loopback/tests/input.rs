@@ -136,7 +136,7 @@ fn version_does_not_wait_for_its_input() {
     let whole = br#"{"cniVersion":"0.4.0"}"#;
     let silent = run_in_pieces(&node, &exec, &[], ms(0), true);
     assert_version(&silent, "1.1.0");
-    assert!(silent.wall < Duration::from_secs(2), "{:?}", silent.wall);
+    assert!(silent.wall < Duration::from_secs(10), "{:?}", silent.wall);
     // On a busy machine this thread may write later than the plugin waits, so one success of ten calls
     // suffices.
     let in_time = |pieces: &[&[u8]], pause| {
@@ -150,7 +150,7 @@ fn version_does_not_wait_for_its_input() {
     for endless in ["/dev/zero", "/dev/urandom"] {
         let output = run_with_stdin(&node, &exec, File::open(endless).unwrap().into());
         assert_version(&output, "1.1.0");
-        assert!(output.wall < Duration::from_secs(2), "{endless} {:?}", output.wall);
+        assert!(output.wall < Duration::from_secs(10), "{endless} {:?}", output.wall);
     }
     assert_version(&run_with_stdin(&node, &exec, File::open("/").unwrap().into()), "1.1.0");
     assert_version(&run_with_stdin(&node, &exec, Stdio::null()), "1.1.0");

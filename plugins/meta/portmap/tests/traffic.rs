@@ -230,6 +230,7 @@ s.sendto(b\"?\", (\"10.1.0.1\", 9998))'";
     world.nft("flush chain inet cni_portmap guard");
     assert_eq!(ask(&server.pod, "tcp", to), Ok("secret 10.1.0.2".to_owned()));
     server.pod.sh(asks_as_the_node).unwrap();
+    service.set_read_timeout(Some(TIMEOUT)).unwrap();
     assert_eq!(service.recv_from(&mut bytes).unwrap().1.to_string(), "127.0.0.2:7777");
     assert!(server.check().unwrap_err().contains("\"guard\""));
 }
