@@ -122,7 +122,7 @@ pub struct Side {
     /// The rules of ClusterNetworkPolicies that have passed the packet on to the next tier.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub passed: Vec<By>,
-    /// What was not asked, and would have decided otherwise: the first ones.
+    /// The first rules behind the reason that would have decided otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty", default)]
     pub unreached: Vec<By>,
     /// The pod's mode is dry: what the reason denies passes, and is counted.

@@ -114,7 +114,7 @@ fn side(why: &Why<'_>, direction: Direction, ends: &Ends<'_>) -> Side {
     }
 }
 
-/// What was not asked, and would have decided otherwise.
+/// Rules behind the reason that would have decided otherwise.
 fn unreached(all: &[Decides<'_>], direction: Direction) -> Vec<By> {
     let one = |reason: &Decides<'_>| match reason {
         Decides::Allowed(place) => Some(of_place(place, direction)),

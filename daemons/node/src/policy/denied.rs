@@ -16,7 +16,7 @@ use crate::quota::Quota;
 
 /// The most pods, by direction and policies, that have a count of their own. Those of all others are one.
 const MOST: usize = 100;
-/// The most counts that become new because of one namespace within [`WINDOW`]: whoever writes its policies and pods chooses the names.
+/// The most new counts of one namespace within [`WINDOW`]: the owner of a namespace chooses the names of its policies and pods.
 const MOST_NEW: u32 = 50;
 const WINDOW: Duration = Duration::from_secs(3600);
 /// The most names of policies in a count.

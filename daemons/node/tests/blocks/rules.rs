@@ -32,7 +32,8 @@ fn pods_start_while_the_api_server_is_away_until_the_blocks_are_full() {
         "{error}"
     );
     assert!(error.contains("onnect"), "the reason: {error}");
-    assert!(begin.elapsed() < Duration::from_secs(6));
+    // The plugin itself waits for at most 15 seconds.
+    assert!(begin.elapsed() < Duration::from_secs(12));
     a.kill();
     let error = a.call(&net, "ADD", "late").error();
     assert!(error.code == 11 && error.contains("remedy: start the daemon: ferrule-node blocks"), "{error}");

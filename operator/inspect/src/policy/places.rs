@@ -27,7 +27,7 @@ pub struct Places {
     own: Vec<IpNetwork>,
     /// Addresses of the other nodes themselves, with their names: where packets for their podCIDRs go.
     peers: HashMap<IpAddr, String>,
-    /// Of the addresses of other nodes those with which these send nothing to pods of this node, and what they send with.
+    /// Addresses of other nodes that are no source of packets to pods of this node, each with the source that its node uses.
     inner: HashMap<IpAddr, IpAddr>,
     /// The names of the node's links.
     links: HashMap<u32, String>,

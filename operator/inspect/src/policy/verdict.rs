@@ -47,7 +47,7 @@ pub struct End {
     pub why: String,
     /// The policies that decide, with their entries. Only the daemon knows them.
     pub by: Vec<By>,
-    /// What was not asked, and would have decided otherwise: the first ones.
+    /// The first rules behind the reason that would have decided otherwise.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreached: Vec<By>,
 }

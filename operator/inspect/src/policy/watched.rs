@@ -12,7 +12,7 @@ use super::daemon::Daemon;
 use super::notes::no_part;
 use super::places::{Places, Where};
 
-/// What is known of a pod.
+/// The state of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Here,
@@ -25,7 +25,7 @@ enum Standing {
     Gone,
 }
 
-/// The pod, and what was known of it last.
+/// A pod with its last known state.
 pub struct Watched {
     name: String,
     /// Its addresses, as long as it has them.

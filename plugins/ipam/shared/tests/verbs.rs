@@ -202,7 +202,7 @@ fn answered(net: &Net, exec: &Exec, answer: &str) -> (String, ErrorObject) {
             let (mut stream, _) = listener.accept().unwrap();
             let mut request = String::new();
             BufReader::new(&stream).read_line(&mut request).unwrap();
-            // The plugin reads no more than it needs.
+            // The plugin stops reading when it has enough.
             let _ = stream.write_all(answer.as_bytes());
             request
         });

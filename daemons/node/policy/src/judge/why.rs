@@ -26,7 +26,7 @@ pub struct Why<'a> {
     /// The rules of ClusterNetworkPolicies that match and pass the packet on to the next tier.
     pub passed: Vec<Entry<'a>>,
     pub reason: Reason<'a>,
-    /// What is not asked, and would decide otherwise than the reason: in the order in which it would be asked.
+    /// Rules that no packet reaches because of the reason, and that would decide otherwise, in their order.
     pub unreached: Vec<Reason<'a>>,
     /// The pod's mode is dry: what the reason denies passes, and is counted.
     pub is_dry: bool,
@@ -119,7 +119,7 @@ impl<'a> Side<'a, '_> {
         Why { pods: self.cluster.names_at(self.own()).collect(), passed, reason, unreached, is_dry }
     }
 
-    /// What decides, and what is not asked because of that.
+    /// The reason, and the rules behind it that no packet reaches.
     fn reason(&self, passed: &mut Vec<Entry<'a>>) -> (Reason<'a>, Vec<Reason<'a>>) {
         let alone = |reason| (reason, Vec::new());
         if self.packet.source == self.packet.destination {
