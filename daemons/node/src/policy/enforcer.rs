@@ -17,7 +17,7 @@ use super::denied::Denied;
 use super::encode;
 use super::endpoint::Endpoint;
 use super::flows::{self, Cut};
-use super::former::{Former, is_over};
+use super::former::{self, Former, is_over};
 use super::hosts::Hosts;
 use super::how::How;
 use super::inspect::Inspected;
@@ -226,9 +226,13 @@ impl Enforcer {
         self.read(is_there)?;
         self.made = match (is_there, is_like_ours) {
             (false, _) => {
-                let undecided = &self.pods.undecided;
-                self.owner.make(|batch, _| undecided.push(batch))?;
-                self.owner.prove()?;
+                let Enforcer { pods, before, owner, .. } = self;
+                // The rules of an earlier table are gone, so its pods are closed.
+                owner.make(|batch, _| {
+                    pods.undecided.push(batch);
+                    former::put(batch, before);
+                })?;
+                owner.prove()?;
                 Made::Kept
             }
             (true, false) => Made::Strange,

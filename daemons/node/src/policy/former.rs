@@ -67,7 +67,8 @@ pub(super) fn is_over(address: IpAddr, compiler: &Compiler, hosts: &Hosts) -> bo
     !hosts.has(address) || compiler.cluster().has_local(address)
 }
 
-fn put(batch: &mut Batch, addresses: &BTreeSet<IpAddr>) {
+/// Closes addresses.
+pub(super) fn put(batch: &mut Batch, addresses: &BTreeSet<IpAddr>) {
     for of in IpFamily::ALL {
         let own = addresses.iter().filter(|address| IpFamily::of(**address) == of);
         let elements: Vec<Element> = own.map(|address| Element::new(octets(*address))).collect();

@@ -296,6 +296,16 @@ fn ends_and_restarts() {
     rig.start_daemon();
     rig.wait("still unknown", |report| report.unknown.is_some() && report.waiting == 1);
     try_all("unknown", &[(&web_end, "udp", outside, 80, false), (&late_end, "udp", outside, 80, false)]);
+    rig.world.nft("flush ruleset");
+    let is_closed = || {
+        let former = rig.world.node.sh("nft list set inet ferrule_policy former4 2>&1 || true").unwrap();
+        former.contains(&w[0].to_string())
+    };
+    assert!(eventually(TIMEOUT, || !rig.report().is_plain || is_closed()));
+    try_all(
+        "flushed while unknown",
+        &[(&web_end, "udp", outside, 80, false), (&web_end, "udp", c, 80, false)],
+    );
     let all = egress(vec![pods(&[("app", "client")])], Vec::new());
     // Without an announcement the address comes from the API.
     let objects = [known("shop", &client), known("shop", &web), object("shop", "late")];
