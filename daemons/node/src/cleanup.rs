@@ -1,7 +1,8 @@
 //! `ferrule-node cleanup`: removes what the daemon made. Needs neither the API server nor a state file.
 
-use std::fs;
 use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context as _, Result, bail};
 use ferrule_kernel::netlink::Socket;
@@ -14,13 +15,20 @@ use crate::{
     wireguard,
 };
 
+/// A process that a daemon was starting when it was killed has the daemon's lock until its exec.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// Removes the conflist first: new pods cannot start without it. Returns the report.
 ///
 /// # Errors
 /// A daemon runs and would make everything again, or some objects could not be removed; the others are gone.
 pub fn run(options: &Options) -> Result<String> {
-    if status::runs(&options.state) {
-        bail!("ferrule-node runs (lock {}/lock): stop it first", options.state.display());
+    let begin = Instant::now();
+    while status::runs(&options.state) {
+        if begin.elapsed() > PATIENCE {
+            bail!("ferrule-node runs (lock {}/lock): stop it first", options.state.display());
+        }
+        thread::sleep(Duration::from_millis(20));
     }
     let path = &options.conflist;
     let conflist = conflist::file::remove(path)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, getpid};
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -18,9 +18,15 @@ use crate::housekeeping::INSTALLED;
 /// How long the whole work may take. Each plugin has a limit of its own.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// The request with these options.
+/// The request with these options, to a process that [`call`] starts.
 pub(super) fn request(options: &Options, wanted: Option<Wanted>) -> Request {
-    Request { state: options.state.clone(), plugins: plugins(options), root: options.root.clone(), wanted }
+    Request {
+        state: options.state.clone(),
+        plugins: plugins(options),
+        root: options.root.clone(),
+        wanted,
+        daemon: Some(getpid().as_raw()),
+    }
 }
 
 fn plugins(options: &Options) -> PathBuf {
@@ -74,7 +80,7 @@ async fn run(request: &Request) -> Result<Outcome> {
 /// # Errors
 /// A part could not be removed.
 pub fn cleanup(options: &Options) -> Result<Vec<String>> {
-    match endpoint::perform(&request(options, None)) {
+    match endpoint::perform(&Request { daemon: None, ..request(options, None) }) {
         Outcome::Failed(why) | Outcome::Refused(why) => bail!("remove the health endpoint: {why}"),
         outcome => {
             endpoint::forget(&options.state)?;

@@ -23,7 +23,7 @@ fn counts(log: &str) -> BTreeMap<String, usize> {
 
 fn clean(member: &Member) {
     let cleaned = member.run("cleanup");
-    assert!(cleaned.status.success(), "{cleaned:?}");
+    assert!(cleaned.status.success(), "{}", member.log());
 }
 
 #[test]
@@ -70,6 +70,28 @@ fn a_daemon_that_is_killed_at_any_point() {
         }
     }
     assert!(hit >= 6, "killed {hit} times only: {calls:?}");
+}
+
+/// The process for the health endpoint has inherited the daemon's lock until its exec, and has to wait for a lock of its own then.
+#[test]
+fn a_daemon_that_is_killed_beside_its_process_for_the_health_endpoint() {
+    let mut cluster = Cluster::started("");
+    cluster.a.end("KILL");
+    clean(&cluster.a);
+    for (call, sign) in
+        [("execve", "ls /run/cni/net.d/*.conflist"), ("flock", "ls /run/ferrule/node/health.lock")]
+    {
+        let a = &mut cluster.a;
+        let slow =
+            format!("strace -D -f -qq -o /dev/null -e trace={call} -e inject={call}:delay_enter=2000000");
+        a.start_under(&slow, "");
+        let find = format!("{sign} && pgrep --parent {} >/run/child", a.pid());
+        a.until(call, || a.node.sh(&find).is_ok());
+        a.end("KILL");
+        clean(a);
+        a.until("the end of the process", || a.node.sh("! readlink /proc/$(cat /run/child)/exe").is_ok());
+        a.sh("for gone in /run/netns/ferrule-health /run/ferrule/node /var/lib/cni/networks/*/*; do test ! -e $gone || exit 1; done");
+    }
 }
 
 #[test]

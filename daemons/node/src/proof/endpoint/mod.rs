@@ -18,6 +18,7 @@ use ferrule_kernel::netlink::link;
 use ferrule_kernel::netns_file;
 use ipnetwork::IpNetwork;
 use nix::sched::{CloneFlags, setns};
+use nix::unistd::getppid;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -51,6 +52,8 @@ pub(super) struct Request {
     pub root: Option<PathBuf>,
     /// `None` to remove the endpoint.
     pub wanted: Option<Wanted>,
+    /// The process ID of the daemon, if it has started this process.
+    pub daemon: Option<i32>,
 }
 
 /// The endpoint that is wanted.
@@ -141,6 +144,9 @@ fn work(request: &Request) -> Result<Outcome> {
     let lock = file::open_lock(&request.state.join(LOCK), 0o644)?;
     // One that a former daemon has started works on.
     lock.lock()?;
+    if request.daemon.is_some_and(|daemon| getppid().as_raw() != daemon) {
+        bail!("the daemon has ended: cleanup may have removed everything");
+    }
     let worker = Worker { state: &request.state, plugins: &request.plugins };
     match &request.wanted {
         None => worker.remove().map(Outcome::Removed),
