@@ -3,8 +3,6 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::PathBuf;
-use std::thread;
-use std::time::Duration;
 
 /// [`read`] reads a value with fewer bytes at once. A number has at most 21.
 const USUAL_SIZE: usize = 64;
@@ -45,22 +43,6 @@ pub fn boot_id() -> String {
 pub fn write(name: &str, value: &str) -> io::Result<()> {
     fs::write(path(name), value)
         .map_err(|error| io::Error::new(error.kind(), format!("set {name} to {value}: {error}")))
-}
-
-/// As [`write()`], by one process at a time: the kernel loses a change of IPv4 forwarding if two write at once. It shows 1 before it switches the
-/// interfaces, and takes that back if rtnl is busy. Another writer takes this 1 for done and leaves it, and then no interface forwards. A foreign
-/// lock on the file costs a second.
-///
-/// # References
-/// `devinet_sysctl_forward` in `net/ipv4/devinet.c`.
-///
-/// # Errors
-/// As [`write()`].
-pub fn write_in_turn(name: &str, value: &str) -> io::Result<()> {
-    let file = File::open(path(name));
-    let is_locked = || file.as_ref().map_or(true, |file| file.try_lock().is_ok());
-    (0..100).take_while(|_| !is_locked()).for_each(|_| thread::sleep(Duration::from_millis(10)));
-    write(name, value)
 }
 
 /// Sets a sysctl if it has another value. So a read-only `/proc/sys` is not an error if the value is already

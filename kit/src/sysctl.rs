@@ -20,7 +20,7 @@ fn forwarding(addresses: &[IpNetwork]) -> impl Iterator<Item = (IpFamily, &'stat
 pub fn ensure_forwarding(host: &mut Socket, addresses: &[IpNetwork]) -> Result<(), CniError> {
     for (family, setting) in forwarding(addresses) {
         if !host.forwards(family).unwrap_or(false) {
-            sysctl::write_in_turn(setting, "1").context(|| "failed to enable forwarding")?;
+            sysctl::write(setting, "1").context(|| "failed to enable forwarding")?;
         }
     }
     Ok(())
