@@ -229,9 +229,10 @@ impl Keeper {
         if let Some(Pause { until, short, why, is_refused }) = &self.pause
             && begin < if waiting.is_empty() { *until } else { *short }
         {
-            return Err(match is_refused {
-                true => Trouble::Refused(why.clone()),
-                false => Trouble::Failed(anyhow!("{why}")),
+            return Err(if *is_refused {
+                Trouble::Refused(why.clone())
+            } else {
+                Trouble::Failed(anyhow!("{why}"))
             });
         }
         let former = self.kept.ledger.clone();

@@ -79,8 +79,13 @@ pub(super) struct Denied {
 
 impl Default for Denied {
     fn default() -> Denied {
-        let (last, counts, news, problem) = Default::default();
-        Denied { last, counts, new: Quota::new(WINDOW), news, problem }
+        Denied {
+            last: BTreeMap::new(),
+            counts: BTreeMap::new(),
+            new: Quota::new(WINDOW),
+            news: News::default(),
+            problem: None,
+        }
     }
 }
 

@@ -172,14 +172,14 @@ fn remove(owner: &mut Socket, flows: &[Seen]) -> Result<()> {
             // Their time may be over between both requests; then the next review tries again.
             let mut found = find_elements(owner, TABLE, &wanted)?.into_iter();
             elements.retain(|_| found.next().flatten().is_some());
+            if elements.is_empty() {
+                break;
+            }
             let mut batch = Batch::new();
             for (set, key) in &elements {
                 batch.delete_elements(TABLE, set, std::slice::from_ref(key));
             }
             batch.commit(owner)?;
-            if elements.is_empty() {
-                break;
-            }
         }
         ensure!(
             elements.is_empty(),

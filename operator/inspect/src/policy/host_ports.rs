@@ -7,7 +7,7 @@ use ferrule_kernel::netlink::Socket;
 use ferrule_portmap::plan::HostPort;
 use ferrule_portmap::{list, nft, reference};
 
-use super::services::{Kind, Service, is_own, protocol_name};
+use super::services::{Kind, Service, protocol_name};
 
 /// Where a host port leads, with the address that it is for, if it is not for all addresses of the node.
 struct Found {
@@ -21,9 +21,6 @@ struct Found {
 /// # Errors
 /// The kernel refuses to list rules, or a program of iptables fails.
 pub fn find(socket: &mut Socket, to: SocketAddr, protocol: u8) -> Result<Option<Service>, CniError> {
-    if !is_own(to.ip()) {
-        return Ok(None);
-    }
     let is_it = |HostPort { key, target, .. }: &HostPort| {
         (key.proto.number(), key.port) == (protocol, to.port())
             && target.is_ipv4() == to.is_ipv4()

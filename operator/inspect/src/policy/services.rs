@@ -44,13 +44,18 @@ pub struct Service {
     pub backends: BTreeSet<SocketAddr>,
 }
 
-/// The Service with this address, protocol and port; `None` if no rule of kube-proxy is for it.
+/// The Service with this address, protocol and port; `None` if no rule of kube-proxy is for it. `is_own`: the address is one of this node, so it
+/// has node ports.
 ///
 /// # Errors
 /// The kernel refuses to list rules, or a program of iptables fails.
-pub fn find(socket: &mut Socket, to: SocketAddr, protocol: u8) -> Result<Option<Service>, CniError> {
+pub fn find(
+    socket: &mut Socket,
+    to: SocketAddr,
+    protocol: u8,
+    is_own: bool,
+) -> Result<Option<Service>, CniError> {
     let step = || "read the rules of kube-proxy";
-    let is_own = is_own(to.ip());
     if let Some(found) = by_nftables(socket, to, protocol, is_own).context(step)? {
         return Ok(Some(found));
     }
@@ -97,12 +102,6 @@ fn by_nftables(
         collect(socket, table, &chain, DEPTH, &mut service.backends)?;
     }
     Ok(Some(service))
-}
-
-/// Whether the address is one of this node.
-pub(super) fn is_own(ip: IpAddr) -> bool {
-    let route = Socket::route().and_then(|mut socket| socket.route_to(ip));
-    route.is_ok_and(|route| route.is_some_and(|route| route.local))
 }
 
 /// `shop/web/tcp/http` of the chain `service-ABCDEFGH-shop/web/tcp/http`.

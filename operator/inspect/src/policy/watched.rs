@@ -16,7 +16,7 @@ use super::places::{Places, Where};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
     Here,
-    /// Its node judges what it sends and gets.
+    /// On another node, which judges its packets.
     Elsewhere,
     /// It is in the node's network.
     InHost,

@@ -236,9 +236,10 @@ struct Asker {
 impl Asker {
     /// The Service or the host port with this address and port. The kernel asks kube-proxy's rules first.
     fn behind(&mut self, to: SocketAddr, protocol: u8) -> Result<Option<Service>, CniError> {
-        let socket = &mut self.sockets.netfilter;
-        match services::find(socket, to, protocol)? {
-            None => host_ports::find(socket, to, protocol),
+        let Sockets { route, netfilter, .. } = &mut self.sockets;
+        let is_own = self.places.of(to.ip(), route).is_ok_and(|place| place.of == Where::ThisNode);
+        match services::find(netfilter, to, protocol, is_own)? {
+            None if is_own => host_ports::find(netfilter, to, protocol),
             found => Ok(found),
         }
     }
